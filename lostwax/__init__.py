@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from lostwax.ir.diff import diff
     from lostwax.ir.program import ExportedProgram
     from lostwax.ir.pytree import register_dataclass
+    from lostwax.ir.run.shared import modules
     from lostwax.ir.signature import (
         ConstantArgument,
         CustomObjArgument,
@@ -103,6 +104,7 @@ __all__ = [
     "interop",
     "load",
     "mark_dynamic",
+    "modules",
     "move_to_device_pass",
     "ops",
     "passes",
@@ -139,6 +141,7 @@ _HOME = {
     "TensorArgument": "lostwax.ir.signature",
     "TokenArgument": "lostwax.ir.signature",
     "register_dataclass": "lostwax.ir.pytree",
+    "modules": "lostwax.ir.run.shared",
     "default_decompositions": "lostwax.ir.decompose.core_aten",
     "Pipeline": "lostwax.passes",
     "move_to_device_pass": "lostwax.passes",

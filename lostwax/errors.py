@@ -265,6 +265,14 @@ class VerificationError(LostwaxError, ValueError):
         super().__init__(message)
 
 
+class SharedStateError(LostwaxError, ValueError):
+    """Programs whose modules were to share one state (`lostwax.modules`) have different tensors by
+    one name: they were exported from different modules, or loaded from different files.
+
+    What to do: export them from one module object, or save them in one file and load that.
+    """
+
+
 class SaveError(LostwaxError, ValueError):
     """A program holds something that a `.pt2` file cannot hold, or what was to be saved is no
     program. Nothing was written: a file that was there before is as it was.

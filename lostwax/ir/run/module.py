@@ -6,7 +6,6 @@ the program: state that the module writes is copied, all else shares memory with
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -18,8 +17,6 @@ from torch.fx import GraphModule
 
 from lostwax.errors import InputValueError, NotPickledError
 from lostwax.fake import FakeTensor
-from lostwax.fake.tensor import storage_key
-from lostwax.identity import ByIdentity
 from lostwax.ir.data import Program
 from lostwax.ir.graph.effects import has_effect
 from lostwax.ir.graph.lookup import all_nodes
@@ -29,10 +26,10 @@ from lostwax.ir.run.answers import LAYOUT_ASKED
 from lostwax.ir.run.calling import Convention, accept_self, call_with_self
 from lostwax.ir.run.control import run_by_python
 from lostwax.ir.run.held import find_held
-from lostwax.ir.run.in_place import find_written_state
 from lostwax.ir.run.overlap import Check, StateCheck, overlap_check, state_check
 from lostwax.ir.run.questions import asks_check, same_pairs
 from lostwax.ir.run.settings import hold_to_settings
+from lostwax.ir.run.state import fill_state, own_state
 from lostwax.ir.run.write_back import (
     GRADIENTS,
     RESULTS,
@@ -64,8 +61,14 @@ class JointResult(NamedTuple):
     input_gradients: dict[str, torch.Tensor]
 
 
-def program_module(program: Program, check_guards: bool = True) -> ProgramModule:
-    """Make a module that runs the program; its `forward` has the signature of the original."""
+def program_module(
+    program: Program,
+    check_guards: bool = True,
+    state: Mapping[str, Any] | None = None,
+    beside: ProgramModule | None = None,
+) -> ProgramModule:
+    """Make a module that runs the program; its `forward` has the signature of the original. It may
+    be given its state, and a module beside which it holds it."""
     convention = call_convention(program, check_guards, {})
 
     def forward(self: ProgramModule, /, *args: Any, **kwargs: Any) -> Any:
@@ -81,9 +84,16 @@ def program_module(program: Program, check_guards: bool = True) -> ProgramModule
         own |= {"forward": accept_self(forward), "__call__": call_with_self}
     cls = type("ProgramModule", (ProgramModule,), own)
     module: ProgramModule = cls()
-    _fill_state(module, program)
-    module._keep(_runner=_Runner(program, check_guards, convention))
+    if beside is not None:
+        module._keep(**{name: beside.__dict__[name] for name in _STATE})
+    constants = fill_state(module, program, own_state(program) if state is None else state)
+    runner = _Runner(program, check_guards, convention)
+    module._keep(_constants=constants, _runner=runner, _beside=())
     return module if program.training is None else module._set_training(program.training)
+
+
+_STATE = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
+"""Where a module holds its state."""
 
 
 class ProgramModule(nn.Module):
@@ -92,6 +102,8 @@ class ProgramModule(nn.Module):
 
     _runner: _Runner
     _constants: dict[str, Any]
+    _beside: tuple[ProgramModule, ...]
+    """All modules that hold this state, if there are others."""
 
     def train(self, mode: bool = True) -> ProgramModule:
         """Mark the modules, as in any module. What is computed was settled at capture."""
@@ -115,9 +127,15 @@ class ProgramModule(nn.Module):
         graph names the new devices."""
         casts, moves = note_changes(self, partial(super()._apply, fn, recurse))
         if casts or moves:
-            constants = {k: _move_value(v, moves) for k, v in self._constants.items()}
-            self._keep(_runner=self._runner.convert(casts, moves), _constants=constants)
+            for each in self._beside or (self,):
+                each._convert(casts, moves)
         return self
+
+    def _convert(
+        self, casts: dict[torch.dtype, torch.dtype], moves: dict[torch.device, torch.device]
+    ) -> None:
+        constants = {k: _move_value(v, moves) for k, v in self._constants.items()}
+        self._keep(_runner=self._runner.convert(casts, moves), _constants=constants)
 
     def _keep(self, **own: Any) -> None:
         """Set attributes of our own that are no state. (`setattr` would write to state of the same
@@ -171,113 +189,6 @@ def _move_value(value: Any, moves: Mapping[torch.device, torch.device]) -> Any:
 
 
 # ---------------------------------------------------------------------------------------- the state
-
-
-def _fill_state(module: ProgramModule, program: Program) -> None:
-    """Give the module the program's state, as deep as names go."""
-    state = own_state(program)
-    for name in names_in_order(program):
-        _register(module, name, state[name], persistent=name in program.state_dict)
-    buffers = buffer_ids(program)
-    constants = {}
-    for name, value in program.constants.items():
-        if id(value) in buffers:
-            _register(module, name, state[name], persistent=False)
-        else:
-            constants[name] = state[name]
-    module._keep(_constants=constants)
-
-
-def names_in_order(program: Program) -> list[str]:
-    """The names of the state in the order of the original's `state_dict` and `buffers()`. A buffer
-    that is not in the `state_dict` stands before the next buffer that is, or before the module that
-    holds that one; and before its own other name, if the `state_dict` has that."""
-    if program.state_dict.keys() >= set(program.graph_signature.buffers):
-        return list(program.state_dict)
-    places = ByIdentity[Any, str]()
-    for name, tensor in program.state_dict.items():
-        places.setdefault(tensor, name)
-    order = {name: i for i, name in enumerate(program.state_dict)}
-    before: dict[str | None, list[str]] = {}
-    following: str | None = None
-    for name in reversed(program.graph_signature.buffers):
-        own = name if name in order else places.get(program.constants.get(name))
-        if own is not None and (following is None or order[own] < order[following]):
-            following = own
-        if name not in order and name in program.constants:
-            at = following and _first_beside(name, following, order)
-            before.setdefault(at, []).append(name)
-    waiting = {at: names[::-1] for at, names in before.items()}
-    found = [n for name in order for n in (*waiting.get(name, ()), name)]
-    return found + waiting.get(None, [])
-
-
-def _first_beside(name: str, other: str, names: Iterable[str]) -> str:
-    """The sibling of `name` (or of a module around it) that is or contains `other`: return the
-    first of `names` in it."""
-    parts, others = name.split("."), other.split(".")
-    depth = next((i for i, (a, b) in enumerate(zip(parts, others, strict=False)) if a != b), 0)
-    beside = ".".join(others[: depth + 1])
-    return next(n for n in names if n == beside or n.startswith(f"{beside}."))
-
-
-def buffer_ids(program: Program) -> set[int]:
-    """The ids of the tensors that are buffers. A buffer may have further names, also some that are
-    in no `state_dict`; those names have no inputs of their own."""
-    held = {**program.constants, **program.state_dict}
-    return {id(held[name]) for name in program.graph_signature.buffers if name in held}
-
-
-def own_state(program: Program) -> dict[str, Any]:
-    """Return the state for one module. What the program writes is copied, together with all that
-    shares its memory; tied tensors stay tied."""
-    given: dict[str, Any] = {**program.constants, **program.state_dict}
-    outputs = program.graph_signature.output_specs
-    names = {s.target for s in outputs if s.kind in STATE_WRITES and s.target in given}
-    names |= find_written_state(program)
-    written = {storage_key(given[name]) for name in names if name is not None}
-    made: dict[int, Any] = {}
-    storages: dict[int, Any] = {}
-    for value in given.values():
-        if isinstance(value, torch.Tensor) and id(value) not in made:
-            own: torch.Tensor = value
-            if storage_key(value) in written:
-                own = copy.deepcopy(value.detach(), storages)
-            made[id(value)] = (
-                _make_parameter(own, value) if isinstance(value, nn.Parameter) else own
-            )
-    return {name: made.get(id(value), value) for name, value in given.items()}
-
-
-def _make_parameter(own: torch.Tensor, given: nn.Parameter) -> nn.Parameter:
-    """Make a parameter of our own: `.to()` writes to parameters, and must not write to the user's.
-    Hooks that change the gradient of the user's parameter are registered here too."""
-    with torch.inference_mode(given.is_inference()):
-        made = nn.Parameter(own.detach(), requires_grad=given.requires_grad)
-    hooks: Mapping[int, Any] = given._backward_hooks or {}
-    for hook in hooks.values():
-        made.register_hook(hook)
-    return made
-
-
-def _register(root: nn.Module, name: str, value: Any, persistent: bool) -> None:
-    *path, leaf = name.split(".")
-    for part in path:
-        if part not in root._modules:
-            root._modules[part] = nn.Module()
-        root = root._modules[part]  # type: ignore[assignment]
-    hold_state(root, leaf, value, persistent)
-
-
-def hold_state(module: nn.Module, name: str, value: Any, persistent: bool) -> None:
-    """Give a module a parameter or a buffer. The name may be one that our own classes use, which
-    `register_buffer` would refuse."""
-    if isinstance(value, nn.Parameter):
-        module._parameters[name] = value
-        return
-    module._buffers[name] = value
-    if not persistent:
-        module._non_persistent_buffers_set.add(name)
 
 
 def _make_fetch(specs: Sequence[InputSpec]) -> Callable[[ProgramModule], tuple[Any, ...]]:

@@ -29,20 +29,17 @@ from lostwax.ir.pytree import sketch_spec
 from lostwax.ir.run.calling import accept_self, call_with_self
 from lostwax.ir.run.control import run_by_python
 from lostwax.ir.run.module import (
-    buffer_ids,
     call_convention,
     compose_changes,
     explain_failure,
-    hold_state,
     input_overlap_check,
     make_rebind,
     make_rebuild,
-    names_in_order,
     note_changes,
-    own_state,
 )
 from lostwax.ir.run.questions import asks_check
 from lostwax.ir.run.settings import hold_to_settings
+from lostwax.ir.run.state import buffer_ids, hold_state, names_in_order, own_state
 from lostwax.ir.run.write_back import replace_dtypes_and_devices
 from lostwax.ir.signature import InputKind
 from lostwax.ir.unflatten.interpreter import (

@@ -140,6 +140,16 @@ def test_a_view_is_written_on_each_side_of_a_branch() -> None:
         assert_close(runtime(x, which), [(y * 2 + plain if which > 0 else plain - 1) + y])
 
 
+def test_a_row_is_multiplied_with_a_matrix_as_it_lies() -> None:
+    def attend(q: Any, k: Any) -> Any:
+        return q @ k.transpose(-1, -2) + 1, q @ k[:, :, :3].transpose(-1, -2), q @ q.mT
+
+    inputs = torch.randn(2, 4, 1, 5), torch.randn(2, 4, 7, 5)
+    buffer = lower(attend, *inputs)
+    assert list_kernels(buffer).count("as_strided_copy.out") == 1  # the part of the keys
+    assert_close(Runtime(buffer)(*inputs), attend(*inputs))
+
+
 def test_softmax_by_its_parts() -> None:
     x = 30 * torch.randn(3, 4, 7)
     x[0, 0] = -torch.inf

@@ -27,6 +27,7 @@ from lostwax.pte.file.schema import MOST_DIMS
 from lostwax.pte.lowering.arithmetic import ARITHMETIC
 from lostwax.pte.lowering.control import CONTROL
 from lostwax.pte.lowering.convolution import CONVOLUTIONS
+from lostwax.pte.lowering.in_place import IN_PLACE
 from lostwax.pte.lowering.listing import Call, Listing, Number, Storage, Tensor
 from lostwax.pte.lowering.pools import POOLS
 from lostwax.pte.lowering.select import SELECTED
@@ -39,7 +40,7 @@ from lostwax.types import TensorType, channels_last_strides
 _RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
 
 
-_SELECTIONS = {**SELECTED, **STRIDED, **ARITHMETIC, **CONVOLUTIONS, **POOLS}
+_SELECTIONS = {**SELECTED, **STRIDED, **IN_PLACE, **ARITHMETIC, **CONVOLUTIONS, **POOLS}
 
 
 def lower_method(
@@ -56,7 +57,7 @@ class Lowering(CallWriter):
     def __init__(
         self, name: str, program: ExportedProgram, kept: Mapping[tuple[str, str], Storage]
     ) -> None:
-        super().__init__(Listing(name))
+        super().__init__(Listing(name), program.graph)
         self.program = program
         self.kept = kept
         self.buffers: dict[str, Tensor] = {}

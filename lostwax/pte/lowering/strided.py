@@ -21,6 +21,8 @@ from lostwax.pte.lowering.writer import CallWriter, Pending
 from lostwax.sym import Size
 from lostwax.types import Sizes, contiguous_strides, product
 
+PRODUCT = "aten::bmm"
+
 
 @dataclass(frozen=True, eq=False)
 class Strided(Pending):
@@ -41,6 +43,12 @@ class Strided(Pending):
         plain = contiguous_strides(self.size)
         dims = zip(self.size, self.stride, plain, strict=True)
         return all(size == 1 or a == b for size, a, b in dims)
+
+    @property
+    def transposed(self) -> Strided:
+        """The matrices of it, transposed."""
+        (*size, rows, columns), (*stride, down, right) = self.size, self.stride
+        return _with(self, (*size, columns, rows), (*stride, right, down))
 
     def write(self, writer: CallWriter) -> Tensor:
         """The elements in memory of their own; as they are, if they are all there in order."""
@@ -227,7 +235,7 @@ _UNKNOWN = (torch.uint16, torch.uint32, torch.uint64)
 def select_strided(writer: CallWriter, node: Node) -> Any:
     """A view, as strides, or written."""
     source: Any = node.args[0]
-    given, view_of = writer.values[source], _view_of(node)
+    given, view_of = writer.values[source], find_view(node)
     assert view_of is not None
     if not isinstance(given, Strided):
         given = _see_whole(given, source)
@@ -256,7 +264,7 @@ def settle_view(writer: CallWriter, node: Node, made: Strided) -> Strided | Tens
         if found is None or not writer.listing.knows(*found.size, *found.stride, found.offset):
             break
         last, seen = user, found
-    if all(_view_of(user) is not None for user in last.users):
+    if all(find_view(user) or _takes_transposed(user, last, seen) for user in last.users):
         return made
     if last is node:
         return made.write(writer)
@@ -264,17 +272,44 @@ def settle_view(writer: CallWriter, node: Node, made: Strided) -> Strided | Tens
     return made
 
 
-def _view_of(node: Node) -> View | None:
+def _takes_transposed(product: Node, matrices: Node, seen: Strided) -> bool:
+    """Is this the product of single rows with matrices that lie transposed in memory? Then they are
+    multiplied as they lie."""
+    target = product.target
+    if not isinstance(target, EdgeOperator) or target.name() != PRODUCT:
+        return False
+    rows: Any = product.args[0]
+    is_row = rows is not matrices and rows.meta["val"].fake_type.size[1] == 1
+    return is_row and seen.transposed.is_whole
+
+
+def select_product(writer: CallWriter, node: Node) -> Any:
+    """A row times the transpose of a matrix, such as a query and a cache of keys: the matrix as it
+    lies times a column, which is the row as it lies."""
+    rows, matrices = node.args
+    seen: Any = writer.values[matrices]  # type: ignore[index]
+    if not isinstance(seen, Strided) or not _takes_transposed(node, matrices, seen):  # type: ignore[arg-type]
+        return None
+    listing, row = writer.listing, writer.value(rows)
+    plain = seen.transposed.write(writer)
+    out = listing.new_tensor((*plain.size[:2], 1), plain.dtype)
+    column = listing.view(row, (row.size[0], row.size[2], 1))
+    writer.call("aten::bmm.out", plain, column, outs=[out])
+    return listing.view(out, node.meta["val"].fake_type.size)
+
+
+def find_view(node: Node) -> View | None:
+    """How this node sees its argument, if it is a view."""
     target = node.target
     return VIEWS.get(target.name()) if isinstance(target, EdgeOperator) else None
 
 
 def _see_through(seen: Strided, node: Node) -> Strided | None:
     """This view of what is seen, if it is one view."""
-    view_of = _view_of(node)
+    view_of = find_view(node)
     found = view_of(seen, node) if view_of is not None else None
     return found if isinstance(found, Strided) else None
 
 
-STRIDED = dict.fromkeys(VIEWS, select_strided)
+STRIDED = {**dict.fromkeys(VIEWS, select_strided), PRODUCT: select_product}
 """The selections by the name of the operator."""

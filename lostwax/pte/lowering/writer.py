@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
 from lostwax.classes import SYMBOLIC
 from lostwax.dialects.edge_operators import EdgeOperator, find_out_variant
@@ -24,6 +24,7 @@ from lostwax.ops.dialect_operator import overload_of
 from lostwax.pte.file.schema import DTYPES, MOST_DIMS
 from lostwax.pte.lowering.kernels import Parameter, kernel_names, kernel_parameters
 from lostwax.pte.lowering.listing import Call, Items, Listing, Number, Tensor
+from lostwax.sym import Size
 
 
 class Pending:
@@ -36,8 +37,12 @@ class Pending:
 class CallWriter:
     """Writes the calls that nodes of a graph become."""
 
-    def __init__(self, listing: Listing) -> None:
+    def __init__(self, listing: Listing, graph: Graph | None = None) -> None:
         self.listing = listing
+        self.graph = graph
+        """The graph of the method; those of branches and loops are others."""
+        self.places: dict[tuple[Tensor, Size], Tensor] = {}
+        """Indices counted from the start, by the indices and the size of their dimension."""
         self.values: dict[Node, Any] = {}
         """For each node a tensor, a list of them, or a number; a tensor may be pending."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import torch
 from torch import nn
 
 import lostwax
+from examples.models import MODELS
+from lostwax import export
 from lostwax.errors import LoadError
 from lostwax.interop import from_torch, to_torch
 from tests.pt2.compare import assert_identical, assert_runs_alike, assert_same
@@ -130,6 +133,22 @@ def test_decompositions_and_unflatten(program: Any) -> None:
     nested = torch.export.unflatten(to_torch(program))
     assert isinstance(nested.l, nn.Module)
     assert_same(nested(*ARGS), program.module()(*ARGS))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_onnx_of_composites_is_that_of_torchs_programs() -> None:
+    """Of operators that were taken apart more is left (twice as many `Reshape`)."""
+    example = MODELS["vit"]
+    model, inputs = example.tiny().eval(), example.tiny_inputs()
+
+    def count_operators(program: Any) -> Counter[str]:
+        made = torch.onnx.export(program, (), dynamo=True, verbose=False)
+        assert made is not None
+        return Counter(node.op_type for node in made.model.graph)
+
+    ours = count_operators(to_torch(export(model, inputs, keep="composite")))
+    assert ours == count_operators(torch.export.export(model, inputs))
+    assert count_operators(to_torch(export(model, inputs)))["Reshape"] > ours["Reshape"]
 
 
 @pytest.mark.filterwarnings("ignore")

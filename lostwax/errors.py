@@ -125,6 +125,15 @@ class MissingFakeRuleError(LostwaxError, RuntimeError):
     """
 
 
+class WrongFakeError(LostwaxError, RuntimeError):
+    """A custom operator returns another size or dtype than its fake kernel says. It is noticed when
+    a program runs for the first time, and by `lostwax.check`.
+
+    What to do: correct the function that is registered with `torch.library.register_fake`, and
+    export again.
+    """
+
+
 class InputStructureError(LostwaxError, TypeError):
     """A program was called with another structure of arguments than the one it was captured with.
 

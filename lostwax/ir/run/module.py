@@ -25,6 +25,7 @@ from lostwax.ir.rules.verify import validate
 from lostwax.ir.run.answers import LAYOUT_ASKED
 from lostwax.ir.run.calling import Convention, accept_self, call_with_self
 from lostwax.ir.run.control import run_by_python
+from lostwax.ir.run.first_run import FirstRun, has_custom_operators
 from lostwax.ir.run.held import find_held
 from lostwax.ir.run.overlap import Check, StateCheck, overlap_check, state_check
 from lostwax.ir.run.questions import asks_check, same_pairs
@@ -378,7 +379,10 @@ class _Runner:
     def _use_graph(self, graph: GraphModule) -> None:
         """Run this graph from now on."""
         self.graph_module = graph
-        self.forward = partial(hold_to_settings(self.program), run_by_python(graph).forward)
+        forward = run_by_python(graph).forward
+        if has_custom_operators(graph):
+            forward = FirstRun(graph, forward)
+        self.forward = partial(hold_to_settings(self.program), forward)
         if self.program.graph_signature.backward_signature is not None:
             self.forward = torch.no_grad()(self.forward)  # it has its own gradients
 

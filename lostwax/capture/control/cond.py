@@ -25,7 +25,7 @@ from lostwax.ir.trace.log import Operands, Value
 from lostwax.ir.trace.views import Root
 from lostwax.sym import BoolExpr, Expr, eq, known, negate
 from lostwax.sym.numbers.real import Real
-from lostwax.types import TensorType, contiguous_strides
+from lostwax.types import TensorType
 
 
 def call_cond(tracer: Tracer, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
@@ -141,9 +141,13 @@ class _Cond:
         tracer = self.tracer
         roots, buffers = _find_carried(true, false)
         ours, theirs = (_find_values_after(f, roots, buffers) for f in (true, false))
-        places = list(leaf_paths(true.structure, "the result"))
-        names = [*places, *["a buffer"] * (len(ours) - len(places))]
-        types = list(map(merger.merge, names, ours, theirs))
+        count = true.structure.num_leaves
+        of_buffers = count + len(roots)
+        names = list(leaf_paths(true.structure, "the result"))
+        types: list[Any] = list(map(merger.merge, names, ours[:count], theirs[:count]))
+        types += map(merger.merge_written, ours[count:of_buffers], theirs[count:of_buffers])
+        names = ["a buffer"] * len(buffers)
+        types += map(merger.merge, names, ours[of_buffers:], theirs[of_buffers:])
         kept = [i for i, t in enumerate(types) if t is not None]
         results = [types[i] for i in kept]
         lifting = Lifting(tracer, self.given)
@@ -160,11 +164,10 @@ class _Cond:
         operands = [self.condition, *bodies, Operands(lifting.operands)]
         step = tracer.append_step(torch.ops.higher_order.cond, operands, {})
         made = dict(zip(kept, new_results(tracer, step, results), strict=True))
-        count = true.structure.num_leaves
         leaves = [made[i] if i in made else _wrap(ours[i]) for i in range(len(ours))]
         for root, new in zip(roots, leaves[count:], strict=False):
             tracer.replace_value(root, tracer.value_of(new))
-        for each, new in zip(buffers, leaves[count + len(roots) :], strict=True):
+        for each, new in zip(buffers, leaves[of_buffers:], strict=True):
             each.buffers[each.name] = new
         for f in (true, false):
             held = [each.buffers[each.name] for each in f.buffers]
@@ -177,13 +180,13 @@ def _wrap(value: Any) -> Any:
 
 
 def _find_own_type(value: Any, result: Any) -> Any:
-    """The type in which one branch returns a result: where sizes differ, with its own."""
+    """The type in which one branch returns a result: where sizes differ, its own."""
     if not isinstance(result, TensorType):
         return result
     size = value.type.size
     if are_equal(size, result.size):
         return result
-    return TensorType(size, result.dtype, result.device, contiguous_strides(size))
+    return value.type.replace(offset=0) if value.type.offset != 0 else value.type
 
 
 def _find_carried(*functions: RecordedFunction) -> tuple[list[Root], list[ReplacedBuffer]]:

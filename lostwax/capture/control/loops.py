@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.capture.control.lifting import Lifting, line_of
-from lostwax.capture.control.scope import RecordedFunction, Scope, record_function
+from lostwax.capture.control.scope import (
+    RecordedFunction,
+    Scope,
+    are_equal,
+    find_order,
+    record_function,
+)
 from lostwax.capture.control.side_effects import ReplacedBuffer
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError
@@ -88,6 +94,18 @@ class Loop:
         self.carried.append(slot)
         return slot
 
+    def check_starts(self, leaves: Sequence[Any], names: Sequence[str]) -> None:
+        """Refuse what no body can return as it lies in memory: a part of a larger tensor."""
+        for leaf, name in zip(leaves, names, strict=True):
+            if isinstance(leaf, torch.Tensor) and not self.tracer.adopt(leaf).fake_type.is_dense:
+                raise CaptureError.here(
+                    f"{name}, which {self.what} hands on, is a part of a larger tensor, or repeats "
+                    f"elements: its strides are {tuple(leaf.stride())}",
+                    why="what the body returns lies otherwise in memory: how the result lies would "
+                    "depend on the number of iterations",
+                    instead="begin with x.contiguous()",
+                )
+
     def take_rows(self, leaf: torch.Tensor) -> Slot:
         """The body gets one row of this after the other."""
         fake = self.tracer.adopt(leaf)
@@ -102,7 +120,9 @@ class Loop:
         t = fake.fake_type
         if t.is_dense and t.offset == 0:
             return fake
-        options = {"memory_format": torch.contiguous_format}
+        options = {
+            "memory_format": torch.preserve_format if t.is_dense else torch.contiguous_format
+        }
         return self.tracer.evaluate(aten.clone.default, (fake,), options)  # type: ignore[no-any-return]
 
     def _new_tensor(self, given: Value, t: TensorType, **of: Any) -> Slot:
@@ -244,6 +264,8 @@ class Loop:
             known(eq(a, b)) is True for a, b in zip(t.size, new.size, strict=True)
         ):
             raise self._change(name, describe_type(t), leaf)
+        if not are_equal(t.stride, new.stride) and find_order(t, new) is None:
+            raise self._lie_differently(name, t, leaf)
 
     def _change(self, name: str, was: str, leaf: Any) -> CaptureError:
         is_tensor = isinstance(leaf, Value) and leaf.type is not None
@@ -255,6 +277,16 @@ class Loop:
             "  why: the body is one graph, for every iteration\n"
             "  instead: return the type and size that it was given, y.to(x.dtype), "
             "y.expand_as(x); or begin with that type"
+        )
+
+    def _lie_differently(self, name: str, t: TensorType, leaf: Value) -> CaptureError:
+        assert leaf.type is not None
+        was, now = (f"[{', '.join(map(str, each.stride))}]" for each in (t, leaf.type))
+        return CaptureError(
+            f"{name}, which {self.what} hands on, lies otherwise in memory: the body gets strides "
+            f"{was}, and returns {now}, from {line_of(leaf.step)}.\n  at {self.where}\n"
+            "  why: how the result lies would depend on the number of iterations\n"
+            "  instead: begin with x.contiguous(), and return y.contiguous()"
         )
 
     def find_values_after(self, body: RecordedFunction) -> list[Value]:

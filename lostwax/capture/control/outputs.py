@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch.utils._pytree as pytree
 
 from lostwax.capture.control.lifting import line_of
-from lostwax.capture.control.scope import RecordedFunction, are_equal
+from lostwax.capture.control.scope import RecordedFunction, are_equal, find_order, lay_out
 from lostwax.capture.trace.record import note_sizes
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError
@@ -22,7 +22,7 @@ from lostwax.ir.trace.log import Step, Value
 from lostwax.location import user_location
 from lostwax.sym import BoolExpr, Expr, Size, current, eq, known
 from lostwax.sym.numbers.real import Real
-from lostwax.types import TensorType, contiguous_strides
+from lostwax.types import TensorType
 
 NUMBERS = (int, Expr, BoolExpr, Real)
 
@@ -52,7 +52,10 @@ class Merger:
         """The type of a result; None if it is the same in both and need not be returned."""
         if isinstance(a, Value) and isinstance(b, Value) and a.type is not None:
             assert b.type is not None
-            return self._merge_tensors(place, a, b)
+            found = self._merge_tensors(place, a, b)
+            if found is None:
+                raise self._lie_differently(place, a, b)
+            return found
         if not isinstance(a, Value) and not isinstance(b, Value):
             a, b = _simplify(a), _simplify(b)
             if a is b or (not isinstance(a, Expr) and _are_alike(a, b)):
@@ -62,7 +65,14 @@ class Merger:
         instead = "return tensors, torch.full((), number); or the same value from both"
         raise self._disagree(place, _describe(a), _describe(b), instead)
 
-    def _merge_tensors(self, place: str, a: Value, b: Value) -> TensorType:
+    def merge_written(self, a: Value, b: Value) -> TensorType:
+        """The type of what is in a tensor from outside, which one of them has written to."""
+        found = self._merge_tensors("a tensor from outside", a, b)
+        assert a.type is not None
+        return found or TensorType(a.type.size, a.type.dtype, a.type.device)
+
+    def _merge_tensors(self, place: str, a: Value, b: Value) -> TensorType | None:
+        """None: they lie in memory otherwise."""
         s, t = a.type, b.type
         assert s is not None
         assert t is not None
@@ -80,9 +90,18 @@ class Merger:
             m, n = current(m), current(n)
             is_same = m == n or known(eq(m, n)) is True
             sizes.append(m if is_same else self._merge_size(m, n))
-        if tuple(sizes) == s.size and are_equal(s.stride, t.stride):
-            return s.replace(offset=0) if s.offset != 0 else s
-        return TensorType(tuple(sizes), s.dtype, s.device, contiguous_strides(sizes))
+        if are_equal(s.stride, t.stride):
+            if tuple(sizes) == s.size:
+                return s.replace(offset=0) if s.offset != 0 else s
+            return TensorType(tuple(sizes), s.dtype, s.device, s.stride)
+        order = find_order(s, t)
+        if order is None:
+            return None
+        return TensorType(tuple(sizes), s.dtype, s.device, lay_out(sizes, order))
+
+    def _lie_differently(self, place: str, a: Value, b: Value) -> CaptureError:
+        one, other = (_describe(each, with_strides=True) for each in (a, b))
+        return self._disagree(place, one, other, "let both lie alike in memory, y.contiguous()")
 
     def _merge_size(self, a: Size, b: Size) -> Expr:
         env = self.tracer.shape_env
@@ -125,13 +144,14 @@ def _describe_structure(structure: pytree.TreeSpec) -> str:
     return f"{shown!r}".replace("Ellipsis", "…")
 
 
-def _describe(value: Any) -> str:
+def _describe(value: Any, with_strides: bool = False) -> str:
     """What a value is, and the line that computed it."""
     if not isinstance(value, Value) or value.type is None:
         return f"{value!r}, a number" if isinstance(value, NUMBERS) else f"{value!r}"
     t, where = value.type, line_of(value.step)
     device = "" if t.device.type == "cpu" else f" on {t.device}"
-    text = f"{str(t.dtype).removeprefix('torch.')}{list(map(str, t.size))}{device}"
+    strides = f" with strides {list(map(str, t.stride))}" if with_strides else ""
+    text = f"{str(t.dtype).removeprefix('torch.')}{list(map(str, t.size))}{strides}{device}"
     return f"{text.replace(chr(39), '')}{'' if where is None else f', from {where}'}"
 
 

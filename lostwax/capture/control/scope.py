@@ -24,7 +24,7 @@ from lostwax.ir.trace.log import Region, Step, Value
 from lostwax.ir.trace.strided_copy import copy_like
 from lostwax.ir.trace.views import Root, Tracked, memory_of
 from lostwax.ops.registry import aten
-from lostwax.sym import BoolExpr, Guard, eq, known
+from lostwax.sym import BoolExpr, Guard, Size, eq, known
 from lostwax.types import Sizes, TensorType, contiguous_strides
 
 
@@ -219,6 +219,34 @@ def _lay_out_like(own: TensorType, t: TensorType) -> TensorType:
 def are_equal(a: Sizes, b: Sizes) -> bool:
     """Are the sizes known to be equal, one by one?"""
     return a == b or all(known(eq(m, n)) is True for m, n in zip(a, b, strict=True))
+
+
+def find_order(s: TensorType, t: TensorType) -> list[int] | None:
+    """The dimensions from the innermost on, if both tensors lie densely in that order; the order of
+    dimensions of size 1 does not matter."""
+    order, left = list[int](), [*range(s.ndim)]
+    expected: tuple[Size, Size] = (1, 1)
+    while left:
+        next_one = [d for d in reversed(left) if _lies_next(s, d, expected[0])]
+        both = [d for d in next_one if _lies_next(t, d, expected[1])]
+        if not both:
+            return None
+        order.append(both[0])
+        left.remove(both[0])
+        m, n = s.size[both[0]], t.size[both[0]]
+        expected = expected[0] * (1 if m == 0 else m), expected[1] * (1 if n == 0 else n)
+    return order
+
+
+def _lies_next(t: TensorType, d: int, stride: Size) -> bool:
+    return any(known(eq(a, b)) is True for a, b in ((t.stride[d], stride), (t.size[d], 1)))
+
+
+def lay_out(sizes: Sequence[Size], order: Sequence[int]) -> tuple[Size, ...]:
+    """The strides of a tensor that lies densely in this order."""
+    outward = contiguous_strides([sizes[d] for d in reversed(order)])
+    found = dict(zip(reversed(order), outward, strict=True))
+    return tuple(found[d] for d in range(len(sizes)))
 
 
 class RecordedFunction(NamedTuple):

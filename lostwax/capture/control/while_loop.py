@@ -60,6 +60,7 @@ class _While:
         objects = [loop.hand_on(leaf).object for leaf in leaves]
         args = (*pytree.tree_unflatten(objects, structure), *additional)
         names = list(leaf_paths(structure, "carried_inputs"))
+        loop.check_starts(leaves, names)
 
         def check(scope: Scope, values: list[Any]) -> None:
             if len(values) != len(leaves):

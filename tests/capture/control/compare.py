@@ -72,11 +72,22 @@ def agree(
         with plain():
             want = eager(*theirs)
         torch.testing.assert_close(got, want)
+        assert find_strides(got) == find_strides(want)
         torch.testing.assert_close(mine, theirs)
         torch.testing.assert_close(dict(ours.named_buffers()), dict(eager.named_buffers()))
         if gradients:
             _compare_gradients(ours, eager, (got, mine), (want, theirs))
     return program
+
+
+def find_strides(results: Any) -> list[Any]:
+    """How the tensors lie in memory: the strides of dimensions that have more than one element."""
+    tensors = [t for t in pytree.tree_leaves(results) if isinstance(t, torch.Tensor)]
+    return [
+        [stride for size, stride in zip(t.shape, t.stride(), strict=True) if size > 1]
+        for t in tensors
+        if t.numel()
+    ]
 
 
 def _compare_gradients(ours: nn.Module, eager: nn.Module, got: Any, want: Any) -> None:

@@ -146,8 +146,8 @@ def structures(self: Any, x: Any) -> Any:
 
 
 def layouts(self: Any, x: Any) -> Any:
-    y = torch.cond(x.sum() > 0, lambda x: x.sin().t(), lambda x: x.t().contiguous(), (x,))
-    return y.reshape(-1)
+    y = torch.cond(x.sum() > 0, lambda x: x.sin().t(), lambda x: x.t().cos(), (x,))
+    return y, y.reshape(-1)
 
 
 def parts(self: Any, x: Any) -> Any:
@@ -321,13 +321,23 @@ def test_the_module_is_as_before() -> None:
 
 
 def places(self: Any, x: Any) -> Any:
-    return torch.cond(x.sum() > 0, lambda x: x.nonzero(), lambda x: (x < 0).nonzero()[:1], (x,))
+    return torch.cond(x.sum() > 0, lambda x: x.nonzero(), lambda x: (x[:2] < 0).nonzero(), (x,))
 
 
 def columns(self: Any, x: Any) -> Any:
     return torch.cond(x.sum() > 0, lambda x: x[:, x[0] > 0].t(), lambda x: x[:, :1].t() * 1, (x,))
 
 
-@pytest.mark.parametrize("program", [places, columns])
+def rows_of_columns(self: Any, x: Any) -> Any:
+    return torch.cond(x.sum() > 0, lambda x: x[:2].t() * 1, lambda x: x.t() * 2, (x,))
+
+
+def images(self: Any, x: Any) -> Any:
+    """Channels last, of other heights."""
+    x = x.expand(2, 5, 4, 3).contiguous(memory_format=torch.channels_last)
+    return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x[:, :, :3] * 1, (x,)) + 1
+
+
+@pytest.mark.parametrize("program", [places, columns, rows_of_columns, images])
 def test_sizes_that_differ_in_other_layouts(program: Any) -> None:
     agree(program, (UP,), (DOWN,), (UP * 0,))

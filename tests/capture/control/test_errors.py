@@ -76,6 +76,35 @@ def test_branches_disagree(program: Any, shown: Any, lines: Any, fix: str) -> No
     assert fix in text
 
 
+def transposed(x: Any, fix: Any) -> Any:
+    return torch.cond(x.sum() > 0, lambda x: fix(x.sin().t()), lambda x: x.t().contiguous(), (x,))
+
+
+def part(x: Any, fix: Any) -> Any:
+    return torch.cond(x.sum() > 0, lambda x: fix(x[:, :2]), lambda x: x[:, :2] * 2, (x,))
+
+
+def part_of_places(x: Any, fix: Any) -> Any:
+    def true(x: Any) -> Any:
+        return fix(x.nonzero())
+
+    return torch.cond(x.sum() > 0, true, lambda x: fix((x < 0).nonzero()[:1]), (x,))
+
+
+@pytest.mark.parametrize(
+    ("program", "strides"),
+    [(transposed, ("1, 3", "4, 1")), (part, ("3, 1", "2, 1")), (part_of_places, ("1, u", "1, u"))],
+)
+def test_layouts_disagree_and_the_fix(program: Any, strides: Any) -> None:
+    """How the result lies in memory would depend on data: eager's strides are those of one."""
+    with pytest.raises(CaptureError, match=r"the branches of torch.cond do not agree") as error:
+        exported(lambda self, x: program(x, lambda y: y), (X,))
+    assert all(f"with strides [{each}" in str(error.value) for each in strides)
+    assert "instead: let both lie alike in memory, y.contiguous()" in str(error.value)
+    assert line(program, "return torch.cond(") in str(error.value)
+    agree(lambda self, x: program(x, lambda y: y.contiguous()), (X,), (-X,))
+
+
 def test_structures_disagree() -> None:
     def program(self: Any, x: Any) -> Any:
         return torch.cond(x.sum() > 0, lambda x: (x, x + 1), lambda x: [x, x + 1], (x,))
@@ -388,6 +417,39 @@ def test_what_is_handed_on_changes(program: Any, was: str, now: str, code: str) 
         exported(program, (X,))
     assert f"the body gets {was}, and returns {now}, from {line(program, code)}" in str(error.value)
     assert line(program, "return operators.") in str(error.value)
+
+
+def to_contiguous(start: Any, fix: Any) -> Any:
+    return operators.while_loop(lambda y: y.sum() < 30, lambda y: ((y * 2).contiguous(),), (start,))
+
+
+def to_transposed(start: Any, fix: Any) -> Any:
+    def step(c: Any, row: Any) -> Any:
+        return fix(c.t() * 2), c.sum()
+
+    return operators.scan(step, start, torch.ones(3, 1))
+
+
+@pytest.mark.parametrize(
+    ("loop", "start", "text"),
+    [
+        (
+            to_contiguous,
+            lambda x: x[1:].t(),
+            r"the body gets strides \[1, 3\], and returns \[3, 1\]",
+        ),
+        (to_transposed, lambda x: x[1:], r"the body gets strides \[3, 1\], and returns \[1, 3\]"),
+        (to_contiguous, lambda x: x[:, 1], r"a part of a larger tensor.* strides are \(3,\)"),
+        (to_contiguous, lambda x: x[:1].expand(2, 3), r"repeats elements.* strides are \(0, 1\)"),
+    ],
+)
+def test_the_layout_of_what_is_handed_on_changes(loop: Any, start: Any, text: str) -> None:
+    """Eager's strides would depend on the number of iterations."""
+    with pytest.raises(CaptureError, match=text) as error:
+        exported(lambda self, x: loop(start(x), lambda y: y), (X,))
+    assert line(loop, "return operators.") in str(error.value)
+    assert "instead: begin with x.contiguous()" in str(error.value)
+    agree(lambda self, x: loop(start(x).contiguous(), lambda y: y.contiguous()), (X,), (X * 9,))
 
 
 def test_a_loop_returns_as_many_values_as_it_is_handed() -> None:

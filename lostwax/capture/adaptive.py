@@ -29,8 +29,8 @@ from lostwax.capture.state.unkept_changes import collect_changes
 from lostwax.capture.surroundings.world import World
 from lostwax.errors import DynamicShapesError, InputStructureError, InputValueError
 from lostwax.ir.program import ExportedProgram
+from lostwax.ir.run.conditions.settings import settings_now
 from lostwax.ir.run.module import LiveProgram
-from lostwax.ir.run.settings import settings_now
 from lostwax.location import Location, user_location, warn
 from lostwax.undo.undo import Undo, run_and_undo
 

@@ -88,7 +88,7 @@ from lostwax.ir.data import TAKEN_APART, ModuleCallSignature
 from lostwax.ir.declared import read_declared
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import call_paths, leaf_paths, unflatten_leaves
-from lostwax.ir.run.settings import settings_now
+from lostwax.ir.run.conditions.settings import settings_now
 from lostwax.ir.signature import (
     ArgumentSpec,
     ConstantArgument,

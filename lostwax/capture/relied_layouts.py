@@ -16,7 +16,7 @@ from lostwax.capture.steps.to_graph import Builder
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError
 from lostwax.ir.data import Question
-from lostwax.ir.run.answers import LAYOUT_ASKED, OFFSET, STRIDES, VISIBLE_STRIDES, answer
+from lostwax.ir.run.conditions.answers import LAYOUT_ASKED, OFFSET, STRIDES, VISIBLE_STRIDES, answer
 from lostwax.ir.trace.log import Value
 from lostwax.types import TensorType
 

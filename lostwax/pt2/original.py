@@ -18,7 +18,7 @@ import torch
 from lostwax.errors import LoadError
 from lostwax.ir.data import Asks, Question, Ref, Settings
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.run.answers import ATTRIBUTE, QUESTIONS, is_mode
+from lostwax.ir.run.conditions.answers import ATTRIBUTE, QUESTIONS, is_mode
 from lostwax.ir.signature import InputKind
 from lostwax.pt2.peer import argument_names
 

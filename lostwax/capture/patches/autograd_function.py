@@ -32,7 +32,7 @@ from lostwax.fake.convert import AutogradResult
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.identity import ByIdentity
 from lostwax.ir.graph.numbers import number_sources
-from lostwax.ir.run.answers import GRADIENTS
+from lostwax.ir.run.conditions.answers import GRADIENTS
 from lostwax.ir.trace.log import InnerGraph, Region, Value, values_of
 from lostwax.ir.trace.views import View, make_root, track_view
 from lostwax.location import user_location, warn

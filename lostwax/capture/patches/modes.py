@@ -17,7 +17,7 @@ import torch
 from lostwax.capture.patches.swap import CodeSwap, NameSwap, stand_for
 from lostwax.capture.threads import call_outside, is_capturing, running
 from lostwax.capture.trace.tracer import Tracer
-from lostwax.ir.run.answers import FLAGS, MODES, is_mode, mode_answer
+from lostwax.ir.run.conditions.answers import FLAGS, MODES, is_mode, mode_answer
 from lostwax.location import PASSING_ON, is_asked_by_user, user_location
 
 PASSING_ON.add(__file__)

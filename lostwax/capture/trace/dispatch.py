@@ -48,7 +48,7 @@ from lostwax.fake import fallback
 from lostwax.fake.mode import FakeTensorMode, functional
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.write import check_fits
-from lostwax.ir.run.answers import answer
+from lostwax.ir.run.conditions.answers import answer
 from lostwax.ir.trace.views import track_views
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, Ways, aten, choose, operator

@@ -21,7 +21,7 @@ from lostwax.capture.trace.python_questions import NotedQuestions
 from lostwax.fake.asked_tensor import LAYOUT_QUESTIONS, is_marked
 from lostwax.fake.observer import Observer
 from lostwax.fake.tensor import FakeTensor
-from lostwax.ir.run.answers import GRADIENTS, LAYOUTS, STRIDES, is_mode, mode_answer
+from lostwax.ir.run.conditions.answers import GRADIENTS, LAYOUTS, STRIDES, is_mode, mode_answer
 from lostwax.ir.trace.log import Value
 from lostwax.ir.trace.views import track_view
 from lostwax.location import (

@@ -16,7 +16,7 @@ from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.asked_tensor import is_marked, is_marked_leaf
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.data import Answer, Question, Ref
-from lostwax.ir.run.answers import ATTRIBUTE, GRADIENTS, PLAIN, answer
+from lostwax.ir.run.conditions.answers import ATTRIBUTE, GRADIENTS, PLAIN, answer
 from lostwax.ir.trace.log import Value
 from lostwax.ir.trace.views import Tracked
 from lostwax.location import Location

@@ -27,6 +27,8 @@ from lostwax.ir.graph.copying import copy_module
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import sketch_spec
 from lostwax.ir.run.calling import accept_self, call_with_self
+from lostwax.ir.run.conditions.questions import asks_check
+from lostwax.ir.run.conditions.settings import hold_to_settings
 from lostwax.ir.run.control import run_by_python
 from lostwax.ir.run.module import (
     call_convention,
@@ -37,8 +39,6 @@ from lostwax.ir.run.module import (
     make_rebuild,
     note_changes,
 )
-from lostwax.ir.run.questions import asks_check
-from lostwax.ir.run.settings import hold_to_settings
 from lostwax.ir.run.state import buffer_ids, hold_state, names_in_order, own_state
 from lostwax.ir.run.write_back import replace_dtypes_and_devices
 from lostwax.ir.signature import InputKind

@@ -27,7 +27,7 @@ from lostwax.errors import (
 )
 from lostwax.fake.tensor import new_fake
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.run.answers import GRADIENTS
+from lostwax.ir.run.conditions.answers import GRADIENTS
 from lostwax.pt2 import original
 
 

@@ -17,7 +17,7 @@ from lostwax.capture import export
 from lostwax.errors import InputStructureError, InputValueError, NotCallableError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.symbolic.node import wrap
-from lostwax.ir.run.overlap import overlap_check
+from lostwax.ir.run.conditions.overlap import overlap_check
 from lostwax.ir.unflatten.unflatten import unflatten
 from lostwax.passes import ConvertDtype
 from tests.ir.build import Builder

@@ -17,7 +17,7 @@ import torch
 from lostwax.errors import InputValueError
 from lostwax.fake import FakeTensor
 from lostwax.ir.data import Asks, Program, Question, Ref
-from lostwax.ir.run.answers import (
+from lostwax.ir.run.conditions.answers import (
     GRADIENTS,
     OFFSET,
     STRIDES,

@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
 from lostwax.dialects.edge import PLAIN_OPERATORS
-from lostwax.dialects.edge_operators import EdgeOperator
+from lostwax.dialects.edge_operators import DIM_ORDER, EdgeOperator
 from lostwax.fake import FakeTensor
 from lostwax.ir.data import Program
 from lostwax.ir.rules.graph import Found
@@ -39,6 +39,7 @@ def edge_rules(preserved: Iterable[OpOverload] = ()) -> tuple[GraphRule, ...]:
         GraphRule("edge operators", "operators are Edge operators", _operators),
         GraphRule("core operators", "Edge operators are core ATen, or copies of views", check_core),
         GraphRule("no scalars", "numbers do not stand in the place of tensors", _scalars),
+        GraphRule("dim order", "values are laid out contiguously", _dim_orders),
         GraphRule("dtypes", "an operator's dtypes are those of one of its rows", _dtypes),
     )
 
@@ -75,6 +76,13 @@ def _scalars(module: GraphModule) -> Found:
         for value, argument in zip(node.args, arguments, strict=False):
             if str(argument.type) == "Tensor" and isinstance(value, (bool, int, float)):
                 yield node, f"the argument {argument.name!r} is the number {value}, not a tensor"
+
+
+def _dim_orders(module: GraphModule) -> Found:
+    for node, operator in _edge_calls(module):
+        order: Any = node.kwargs.get("dim_order") or ()
+        if operator.namespace == DIM_ORDER and list(order) != list(range(len(order))):
+            yield node, f"{operator}: the dim order {list(order)} is not that of rows"
 
 
 def _dtypes(module: GraphModule) -> Found:

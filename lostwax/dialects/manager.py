@@ -14,7 +14,7 @@ from torch._ops import OpOverload
 from lostwax.dialects.edge import lower_to_edge
 from lostwax.dialects.edge_operators import EdgeOperator
 from lostwax.dialects.edge_rules import is_core, validate_edge
-from lostwax.dialects.methods import Methods
+from lostwax.dialects.methods import Methods, require_config, require_method_name
 from lostwax.doors import enter
 from lostwax.errors import LoweringError
 from lostwax.ir.decompose.core_aten import default_decompositions
@@ -47,7 +47,7 @@ def to_edge(
 ) -> EdgeProgramManager:
     """Take a program, or several by the names of their methods, to the Edge dialect. A single one
     is the method "forward". `constant_methods` are methods that return a constant."""
-    config = config or EdgeConfig()
+    config = require_config(config, EdgeConfig)
     programs = dict(program) if isinstance(program, Mapping) else {"forward": program}
     table = default_decompositions().offer(RUNTIME).keep(*config.preserve_ops)
     table.update(config.decompositions)
@@ -61,8 +61,7 @@ def to_edge(
             )
         if each.dialect == "EDGE":
             raise LoweringError(f"{name!r} is in the Edge dialect already")
-        if not name.isidentifier():
-            raise LoweringError(f"{name!r} is no name of a method\n  instead: an identifier")
+        require_method_name(name)
         if has_custom_gradients(each):
             each = Pipeline((PlainGradients(),))(each)
         lowered[name] = lower_to_edge(each.run_decompositions(table))
@@ -99,7 +98,7 @@ class EdgeProgramManager(Methods):
         config: EdgeConfig | None = None,
     ) -> None:
         super().__init__(programs, constant_methods or {})
-        self.config = config or EdgeConfig()
+        self.config = require_config(config, EdgeConfig)
         both = sorted(self._programs.keys() & self._constants.keys())
         if both:
             raise LoweringError(f"{both[0]!r} is the name of a program and of a constant method")
@@ -116,8 +115,8 @@ class EdgeProgramManager(Methods):
             self.exported_program(name)
         programs = dict(self._programs)
         for name, listed in passes.items():
-            single = isinstance(listed, (Pass, Pipeline)) or callable(listed)
-            programs[name] = Pipeline((listed,) if single else tuple(listed))(programs[name])  # type: ignore[arg-type]
+            several = listed if isinstance(listed, (list, tuple)) else (listed,)
+            programs[name] = Pipeline(tuple(several))(programs[name])
         return EdgeProgramManager(programs, self._constants, self.config)
 
     def to_executable(self, config: Any = None) -> Any:

@@ -12,13 +12,34 @@ from lostwax.errors import LoweringError
 from lostwax.ir.program import ExportedProgram
 
 
+def require_method_name(name: Any) -> None:
+    """Refuse what cannot be the name of a method."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise LoweringError(f"{name!r} is no name of a method\n  instead: an identifier")
+
+
+def require_config(config: Any, kind: type) -> Any:
+    """The configuration that is given, or a plain one."""
+    if config is None:
+        return kind()
+    if not isinstance(config, kind):
+        raise LoweringError(
+            f"config is a {type(config).__name__}\n  instead: {kind.__name__}(...), or None"
+        )
+    return config
+
+
 class Methods:
     """Programs in the Edge dialect, each a method, and methods that return constants."""
 
     def __init__(
         self, programs: Mapping[str, ExportedProgram], constants: Mapping[str, Any]
     ) -> None:
+        if not isinstance(constants, Mapping):
+            raise LoweringError(f"constant_methods is a dict of values by name, not {constants!r}")
         self._programs, self._constants = dict(programs), dict(constants)
+        for name in (*self._programs, *self._constants):
+            require_method_name(name)
 
     @property
     def methods(self) -> set[str]:

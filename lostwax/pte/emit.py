@@ -27,6 +27,8 @@ from lostwax.pte.lowering.listing import (
     Storage,
     Tensor,
 )
+from lostwax.pte.lowering.state import has_data
+from lostwax.pte.lowering.writer import check_tensor
 
 
 def emit_file(
@@ -64,12 +66,27 @@ def _offsets(index: int, pool: Pool) -> Table:
 
 
 def _constant_result(name: str, value: Any) -> Any:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise _refuse_constant(name, "an integer of more than 64 bits")
+    if isinstance(value, str) and ("\0" in value or not _is_encodable(value)):
+        raise _refuse_constant(name, "a text that the runtime cannot hold")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if isinstance(value, torch.Tensor):
-        return Listing(name).new_constant(value.cpu(), name)
-    raise LoweringError.at(
-        f"the constant method {name!r} returns a {type(value).__name__}",
+    if not isinstance(value, torch.Tensor):
+        raise _refuse_constant(name, f"a {type(value).__name__}")
+    if not has_data(value) or value.layout is not torch.strided:
+        raise _refuse_constant(name, "a tensor without data, or a sparse one")
+    check_tensor(value.dtype, value.ndim, f"the constant method {name!r}", "")
+    return Listing(name).new_constant(value.detach().resolve_conj().resolve_neg().cpu(), name)
+
+
+def _is_encodable(text: str) -> bool:
+    return not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def _refuse_constant(name: str, what: str) -> LoweringError:
+    return LoweringError.at(
+        f"the constant method {name!r} returns {what}",
         "",
         why="an executable holds tensors, numbers, texts and None",
         instead="one constant method for each item",

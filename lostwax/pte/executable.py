@@ -10,8 +10,8 @@ from typing import IO, Any
 
 from torch.fx import Node
 
-from lostwax.dialects.methods import Methods
-from lostwax.errors import SaveError
+from lostwax.dialects.methods import Methods, require_config
+from lostwax.errors import LoweringError, SaveError
 from lostwax.ir.program import ExportedProgram
 from lostwax.pte.emit import Weights, emit_file
 from lostwax.pte.lowering.lower import lower_method
@@ -49,8 +49,11 @@ class ExecutableProgram(Methods):
         config: ExecutableConfig | None = None,
     ) -> None:
         super().__init__(programs, constant_methods)
-        self.config = config or ExecutableConfig()
-        state = State(programs, self.config.shared_state)
+        self.config = require_config(config, ExecutableConfig)
+        shared = self.config.shared_state
+        if not isinstance(shared, (tuple, list)):
+            raise LoweringError(f"shared_state is a tuple of names, not {shared!r}")
+        state = State(programs, shared)
         listings = []
         self.arena_sizes = {}
         """The bytes of memory that each method needs beside the weights, and beside the state of

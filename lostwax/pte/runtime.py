@@ -5,6 +5,7 @@ Must not be needed to write a file.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import torch
 
 from lostwax.errors import LoadError
 from lostwax.pte.file.reader import read_file
+from lostwax.pte.file.schema import DTYPES, DYNAMIC_BOUND
 from lostwax.pte.lowering.listing import STATE_ARENA
 
 _RUNTIME = "executorch.extension.pybindings.portable_lib"
@@ -72,7 +74,8 @@ class LoadedProgram:
         wanted = [plan["values"][i]["val"] for i in plan["inputs"] or ()]
         if len(wanted) != len(inputs):
             raise LoadError(f"{method!r} takes {len(wanted)} inputs, {len(inputs)} are given")
-        given = [_lay_out(v, t) for v, t in zip(inputs, wanted, strict=True)]
+        pairs = zip(inputs, wanted, strict=True)
+        given = [_lay_out(at, v, t) for at, (v, t) in enumerate(pairs)]
         if method not in self._methods:
             self._methods[method] = self._load(method)
         return list(self._methods[method].call(given))
@@ -115,10 +118,18 @@ def _import_runtime() -> Any:
         ) from error
 
 
-def _lay_out(value: Any, wanted: dict[str, Any]) -> Any:
-    """A tensor in the layout that the method reads: the runtime copies bytes, and asks nothing."""
-    if not isinstance(value, torch.Tensor) or wanted[""] != "Tensor":
+def _lay_out(at: int, value: Any, wanted: dict[str, Any]) -> Any:
+    """A tensor in the layout that the method reads: the runtime copies bytes, and asks nothing.
+    What would end the process is refused."""
+    if wanted[""] != "Tensor":
         return value
+    sizes, bounded = list(wanted["sizes"] or ()), wanted["shape_dynamism"] == DYNAMIC_BOUND
+    if not _fits(value, wanted["scalar_type"], sizes, bounded):
+        limit = "at most " if bounded else ""
+        raise LoadError(
+            f"input {at} is {_describe(value)}; the method takes a tensor on the CPU of "
+            f"{_DTYPE_NAMES.get(wanted['scalar_type'], '?')} and {limit}{sizes}"
+        )
     plain = value.detach()
     if type(plain) is not torch.Tensor:
         plain = plain.as_subclass(torch.Tensor)
@@ -127,3 +138,23 @@ def _lay_out(value: Any, wanted: dict[str, Any]) -> Any:
     return plain.contiguous(
         memory_format=torch.channels_last if is_last else torch.contiguous_format
     )
+
+
+def _fits(value: Any, dtype: int, sizes: list[int], bounded: bool) -> bool:
+    if not isinstance(value, torch.Tensor) or DTYPES.get(value.dtype) != dtype:
+        return False
+    if value.device.type != "cpu" or value.layout is not torch.strided:
+        return False
+    if bounded:
+        return value.ndim == len(sizes) and value.numel() <= math.prod(sizes)
+    return list(value.shape) == sizes
+
+
+def _describe(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"a {type(value).__name__}"
+    kind = "" if value.layout is torch.strided else "sparse, "
+    return f"a tensor of {value.dtype} and {list(value.shape)} ({kind}{value.device})"
+
+
+_DTYPE_NAMES = {number: str(dtype) for dtype, number in DTYPES.items()}

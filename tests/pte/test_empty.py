@@ -47,3 +47,24 @@ def test_sizes_that_are_always_zero(compute: Callable[[torch.Tensor], Any]) -> N
     runtime = Runtime(lostwax.export(compute, (x,)).to_edge().to_executable().buffer)
     for _ in range(2):
         assert_close(runtime(x), tree_leaves(compute(x)))
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: (x.amax(1), x.amin((1,), keepdim=True), x.logsumexp(1)),
+        lambda x: (x[:, None].amax((1, 2)), x.half().amin(1), x.long().amax(-1)),
+        lambda x: F.grid_sample(x[:, None, None], x[:, None, None, :2], align_corners=True),
+    ],
+)
+def test_what_kernels_leave_or_end_the_process_for(compute: Callable[..., Any]) -> None:
+    """Extremes of no rows end it; a grid leaves the sizes of the call before."""
+    program = lostwax.export(compute, (torch.randn(4, 3),), dynamic_shapes=({0: ROWS},))
+    dump = lostwax.pte.dump(program.to_edge().to_executable().buffer)
+    assert "amax" not in dump  # before it ends this process, too
+    assert "amin" not in dump
+    runtime = Runtime(program.to_edge().to_executable().buffer)
+    for rows in (4, 0, 6, 2):
+        x = torch.rand(rows, 3)
+        if rows or "grid" not in dump:
+            assert_close(runtime(x), tree_leaves(compute(x)))

@@ -107,3 +107,11 @@ _IN_PLACE = """
 ELEMENTWISE = frozenset(f"aten::{name}" for name in _IN_PLACE.split())
 """Kernels that read an element of each operand and write it to the same place: their result may
 take the memory of an operand of the same size and dtype."""
+
+_UNSIGNED = frozenset((torch.uint16, torch.uint32, torch.uint64))
+REFUSED: dict[str, frozenset[torch.dtype]] = {
+    "aten::_log_softmax.out": frozenset((torch.float64,)),
+    "dim_order_ops::_clone_dim_order.out": _UNSIGNED,
+    "dim_order_ops::_to_dim_order_copy.out": _UNSIGNED,
+}
+"""The dtypes that a kernel refuses when it runs, although the dialect allows them."""

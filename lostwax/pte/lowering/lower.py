@@ -255,7 +255,7 @@ class Lowering(CallWriter):
             t = value.fake_type
             if t.ndim > MOST_DIMS:
                 check_tensor(t.dtype, t.ndim, f"the result of {node}", source_place(node))
-            if 0 in t.size:
+            if 0 in t.size and all(isinstance(s, int) for s in t.size):
                 return self.new_like(value)  # without elements, nothing is to be computed
         select = _SELECTIONS.get(target.name())
         made = select(self, node) if select is not None else None

@@ -113,6 +113,32 @@ def select_pad(writer: CallWriter, node: Node) -> Any:
     return writer.call("aten::constant_pad_nd.out", x, left, border, outs=[out])
 
 
+def select_extreme(writer: CallWriter, node: Node) -> Any:
+    """The kernels end the process if there are no elements; those that also say where the extreme
+    is do not."""
+    args: Any = node.args
+    x, value = writer.value(args[0]), node.meta["val"]
+    if all(writer.listing.least(s) for s in x.size):
+        return None
+    dims = args[1] if len(args) > 1 else ()
+    kernel = "max.dim_max" if "amax" in str(node.target) else "min.dim_min"
+    for dim in sorted({d % len(x.size) for d in dims or range(len(x.size))}):
+        size = (*x.size[:dim], 1, *x.size[dim + 1 :])
+        outs = [writer.listing.new_tensor(size, dtype) for dtype in (x.dtype, torch.int64)]
+        x = writer.call(f"aten::{kernel}", x, dim, True, outs=outs)
+    return writer.listing.view(x, value.fake_type.size)
+
+
+def select_grid(writer: CallWriter, node: Node) -> Any:
+    """The kernel writes into what it is given, and leaves its sizes: they are set before."""
+    out = writer.new_like(node.meta["val"])
+    if not out.is_dynamic:
+        return None
+    writer.call("aten::full.out", [writer.listing.number(s) for s in out.size], 0, outs=[out])
+    args = [writer.value(a) for a in node.args]
+    return writer.call("aten::grid_sampler_2d.out", *args, outs=[out])
+
+
 _LAST = 2**63 - 1
 """The end of a slice that has none."""
 
@@ -178,9 +204,12 @@ SELECTED: dict[str, Selection] = {
     "aten::_fft_r2c": select_fourier,
     "aten::_softmax": select_softmax,
     "aten::addmm": select_addmm,
+    "aten::amax": select_extreme,
+    "aten::amin": select_extreme,
     "aten::bmm": select_bmm,
     "aten::cat": select_cat,
     "aten::constant_pad_nd": select_pad,
+    "aten::grid_sampler_2d": select_grid,
     "aten::max_pool2d_with_indices_backward": select_pool_backward,
     "aten::mm": select_mm,
 }

@@ -22,7 +22,7 @@ from lostwax.ir.text import source_place
 from lostwax.ops.decompositions.runtime import INSTEAD
 from lostwax.ops.dialect_operator import overload_of
 from lostwax.pte.file.schema import DTYPES, MOST_DIMS
-from lostwax.pte.lowering.kernels import Parameter, kernel_names, kernel_parameters
+from lostwax.pte.lowering.kernels import REFUSED, Parameter, kernel_names, kernel_parameters
 from lostwax.pte.lowering.listing import Call, Items, Listing, Number, Tensor
 from lostwax.sym import Size
 
@@ -85,6 +85,10 @@ class CallWriter:
         parameters = kernel_parameters(kernel)
         given = [p for p in parameters if not p.is_out]
         filled = [*args, *(p.default for p in given[len(args) :])]
+        if kernel in REFUSED:
+            self._require_dtypes(kernel, [t for t in (*args, *outs) if isinstance(t, Tensor)])
+        if any(v is None and not p.is_optional for v, p in zip(filled, given, strict=True)):
+            self._refuse_missing(kernel)
         ready = [_coerce(v, p) for v, p in zip(filled, given, strict=True)]
         is_list = [p.kind for p in parameters if p.is_out] == ["[tensor]"]
         listed = Items("[tensor]", outs)
@@ -95,6 +99,27 @@ class CallWriter:
         for out in outs:
             self.listing.note(out)
         return outs[0]
+
+    def _require_dtypes(self, kernel: str, tensors: list[Tensor]) -> None:
+        node = self.listing.node
+        for tensor in tensors:
+            if tensor.dtype in REFUSED[kernel]:
+                raise LoweringError.at(
+                    f"{node} needs {kernel} for {tensor.dtype}",
+                    "" if node is None else source_place(node),
+                    why="the runtime's kernel refuses this dtype",
+                    instead="another dtype: x.float(), x.long()",
+                )
+
+    def _refuse_missing(self, kernel: str) -> None:
+        """Refuse a call without an argument that the kernel needs: the runtime would abort."""
+        node = self.listing.node
+        raise LoweringError.at(
+            f"{node} lacks an argument of {kernel}",
+            "" if node is None else source_place(node),
+            why="a pass gave it None, or left it out",
+            instead="all arguments that have no default",
+        )
 
     def call_out_variant(self, node: Node) -> Any:
         """The call of the operator's own kernel."""
@@ -195,8 +220,6 @@ def check_tensor(dtype: torch.dtype, rank: int, what: str, where: str) -> None:
 
 def _coerce(value: Any, parameter: Parameter) -> Any:
     """An argument in the form that the kernel's parameter has."""
-    if value is None and not parameter.is_optional:
-        raise AssertionError(f"{parameter.name} is missing")  # the runtime would abort
     if value is None or isinstance(value, (Tensor, Number)):
         return value
     kind = parameter.kind

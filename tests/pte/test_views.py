@@ -170,3 +170,23 @@ def test_a_square_is_a_product() -> None:
     buffer = lower(lambda x: (x**2, x**3), x)
     assert sorted(list_kernels(buffer)) == ["mul.out", "pow.Tensor_Scalar_out"]
     assert_close(Runtime(buffer)(x), [x**2, x**3])
+
+
+def test_dimensions_that_are_broadcast_alike_are_one() -> None:
+    def compute(x: Any, scale: Any, mask: Any) -> Any:
+        return (
+            x * scale,
+            x + mask,
+            mask - x,
+            x / scale.squeeze(0),
+            x * x,
+            scale * mask,
+            x[:1, :1, 0, 0] * x[0, 0, 0, :1],
+        )
+
+    inputs = torch.randn(2, 3, 4, 5), torch.rand(1, 3, 1, 1) + 1, torch.randn(4, 5)
+    buffer = lower(compute, *inputs)
+    listing = lostwax.pte.dump(buffer)
+    assert "f32[2, 3, 20]" in listing  # by a scale of each channel
+    assert "f32[6, 20]" in listing  # by a mask for all
+    assert_close(Runtime(buffer)(*inputs), compute(*inputs))

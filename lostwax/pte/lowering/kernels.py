@@ -115,3 +115,6 @@ REFUSED: dict[str, frozenset[torch.dtype]] = {
     "dim_order_ops::_to_dim_order_copy.out": _UNSIGNED,
 }
 """The dtypes that a kernel refuses when it runs, although the dialect allows them."""
+
+BROADCASTING = frozenset(f"aten::{name}.out" for name in ("add", "div", "mul", "sub"))
+"""Kernels that are fast if an operand is broadcast along one dimension, and slow along more."""

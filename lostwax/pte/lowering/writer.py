@@ -5,6 +5,7 @@ Must not know which kernel is best for an operator.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +23,13 @@ from lostwax.ir.text import source_place
 from lostwax.ops.decompositions.runtime import INSTEAD
 from lostwax.ops.dialect_operator import overload_of
 from lostwax.pte.file.schema import DTYPES, MOST_DIMS
-from lostwax.pte.lowering.kernels import REFUSED, Parameter, kernel_names, kernel_parameters
+from lostwax.pte.lowering.kernels import (
+    BROADCASTING,
+    REFUSED,
+    Parameter,
+    kernel_names,
+    kernel_parameters,
+)
 from lostwax.pte.lowering.listing import Call, Items, Listing, Number, Tensor
 from lostwax.sym import Size
 
@@ -82,6 +89,10 @@ class CallWriter:
     def call(self, kernel: str, *args: Any, outs: list[Tensor]) -> Tensor:
         """Call a kernel with these arguments, in the order of its schema; outs come last. Returns
         the first out."""
+        made = outs[0]
+        if kernel in BROADCASTING:
+            x, y, out = see_in_fewer_dims([*args[:2], made])
+            args, outs = (x, y, *args[2:]), [out]
         parameters = kernel_parameters(kernel)
         given = [p for p in parameters if not p.is_out]
         filled = [*args, *(p.default for p in given[len(args) :])]
@@ -98,7 +109,7 @@ class CallWriter:
         self.listing.steps.append(step)
         for out in outs:
             self.listing.note(out)
-        return outs[0]
+        return made
 
     def _require_dtypes(self, kernel: str, tensors: list[Tensor]) -> None:
         node = self.listing.node
@@ -189,6 +200,29 @@ class CallWriter:
         self.call(kernel, *rows, outs=outs)
         plain = [self.listing.view(out, ()) for out in outs]
         return plain[0] if isinstance(value, FakeTensor) else plain
+
+
+def see_in_fewer_dims(tensors: list[Any]) -> list[Any]:
+    """Two operands and their result with dimensions put together that are broadcast alike: the
+    kernels are fast if an operand is broadcast along one dimension, which is the first or last."""
+    if any(not isinstance(t, Tensor) or t.is_dynamic for t in tensors):
+        return tensors
+    whole = tensors[-1].bound
+    if all(t.bound == whole for t in tensors) or 0 in whole:
+        return tensors
+    sizes = [(1,) * (len(whole) - len(t.bound)) + t.bound for t in tensors]
+    groups: list[list[tuple[int, ...]]] = []
+    for each in zip(*sizes, strict=True):
+        if each[-1] == 1:
+            continue
+        if groups and all((a == 1) == (b == 1) for a, b in zip(groups[-1][0], each, strict=True)):
+            groups[-1].append(each)
+        else:
+            groups.append([each])
+    merged = [[math.prod(column) for column in zip(*group, strict=True)] for group in groups]
+    each_size = list(zip(*merged, strict=True)) or [()] * len(tensors)
+    pairs = zip(tensors, each_size, strict=True)
+    return [Tensor(size, t.dtype, t.storage, size) for t, size in pairs]
 
 
 def _find_kernel(target: Any, overload: OpOverload) -> str | None:

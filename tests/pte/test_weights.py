@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from typing import Any
 
 import pytest
@@ -99,3 +100,75 @@ def test_both_files_are_written_or_none(tmp_path: Any, monkeypatch: Any) -> None
     assert list(tmp_path.iterdir()) == []
     executable.save(tmp_path / "x.pte")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.ptd", "x.pte"]
+
+
+@pytest.fixture(scope="module")
+def module() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 3), nn.LayerNorm(3)).eval()
+
+
+@pytest.fixture(scope="module")
+def weights(module: nn.Module) -> bytes:
+    executable = lostwax.export(module, (torch.tensor([1, 2]),)).to_edge().to_executable(BESIDE)
+    assert executable.weights is not None
+    return executable.weights
+
+
+def test_weights_are_read_back(module: nn.Module, weights: bytes, tmp_path: Any) -> None:
+    path = tmp_path / "model.ptd"
+    path.write_bytes(weights)
+    for file in (weights, path, str(path)):
+        found = lostwax.pte.load_weights(file)
+        assert found.keys() == dict(module.named_parameters()).keys()
+        for name, parameter in module.named_parameters():
+            assert torch.equal(found[name], parameter)
+
+
+def test_weights_of_every_dtype_are_read_back() -> None:
+    class Constants(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for dtype in (torch.bool, torch.uint8, torch.int64, torch.float64, torch.float16):
+                name = str(dtype).removeprefix("torch.")
+                self.register_buffer(name, torch.randint(0, 2, (3, 2)).to(dtype))
+            self.register_buffer("scalar", torch.tensor(7))
+
+        def forward(self, x: Any) -> Any:
+            return [x + buffer for buffer in self.buffers()]
+
+    module = Constants()
+    executable = lostwax.export(module, (torch.ones(2),)).to_edge().to_executable(BESIDE)
+    assert executable.weights is not None
+    found = lostwax.pte.load_weights(executable.weights)
+    for name, buffer in module.named_buffers():
+        assert found[name].dtype is buffer.dtype
+        assert torch.equal(found[name], buffer)
+
+
+def test_every_truncation_of_weights_is_refused(weights: bytes) -> None:
+    for end in range(0, len(weights) - 1, 5):
+        with pytest.raises(LoadError):
+            lostwax.pte.load_weights(weights[:end])
+
+
+def test_damaged_weights_are_refused_or_read(weights: bytes) -> None:
+    chance = random.Random(0)
+    refused = 0
+    for _ in range(1000):
+        damaged = bytearray(weights)
+        for _ in range(chance.randrange(1, 6)):
+            damaged[chance.randrange(min(len(weights), 700))] = chance.randrange(256)
+        try:
+            lostwax.pte.load_weights(bytes(damaged))
+        except LoadError:
+            refused += 1
+    assert refused > 300
+
+
+def test_a_program_is_no_file_of_weights(weights: bytes) -> None:
+    program = lostwax.export(nn.Linear(2, 2), (torch.ones(1, 2),)).to_edge().to_executable()
+    with pytest.raises(LoadError, match=r"not a \.ptd file"):
+        lostwax.pte.load_weights(program.buffer)
+    with pytest.raises(LoadError, match=r"not a \.pte file"):
+        lostwax.pte.dump(weights)

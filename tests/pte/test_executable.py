@@ -181,3 +181,19 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Any, monkeypatch: Any)
     assert list(tmp_path.iterdir()) == [path]
     executable.save(path)
     assert path.read_bytes() == executable.buffer
+
+
+@pytest.mark.parametrize(("times", "more"), [(2, 0), (3, 1)])
+def test_a_dimension_may_be_a_multiple_of_what_is_computed_with(times: int, more: int) -> None:
+    half = lostwax.Dim("half", min=1, max=4)
+    size = times * half + more
+
+    def compute(x: torch.Tensor) -> torch.Tensor:
+        return x[more:].reshape(-1, times, 3).sum(1)
+
+    example = torch.randn(2 * times + more, 3)
+    program = lostwax.export(compute, (example,), dynamic_shapes=({0: size},))
+    runtime = Runtime(program.to_edge().to_executable().buffer)
+    for n in (2, 1, 4, 3):
+        x = torch.randn(n * times + more, 3)
+        assert_close(runtime(x), [compute(x)])

@@ -246,6 +246,9 @@ class Listing:
         if reader is not None or atom.expr in self.numbers:
             return self.number(atom.expr)
         if atom.kind == "symbol":
+            solved = self._solve(atom)
+            if solved is not None:
+                return solved
             raise LoweringError.at(
                 f"the size {atom.name} cannot be read off an input",
                 source_place(self.node) if self.node is not None else "",
@@ -257,6 +260,18 @@ class Listing:
         for other in rest:
             first = self.apply(prim, first, other)
         return first
+
+    def _solve(self, atom: Any) -> Number | None:
+        """A symbol from a size that is a multiple of it and a number more: `2 * n + 1`."""
+        for size in (*self.numbers, *self.known):
+            terms = dict(size.terms)
+            times, more = terms.pop((atom,), 0), terms.pop((), 0)
+            if times and not terms:
+                found = self.number(size)
+                rest = self.apply("add", found, -more) if more else found
+                self.numbers[atom.expr] = solved = self.apply("floordiv", rest, times)
+                return solved  # type: ignore[no-any-return]
+        return None
 
     def apply(self, prim: str, *args: Any, start: Any = 0) -> Any:
         """Call one of the runtime's functions on numbers."""

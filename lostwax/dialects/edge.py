@@ -21,6 +21,7 @@ from torch.fx.node import map_arg
 
 from lostwax.dialects.edge_operators import edge, edge_operator
 from lostwax.dialects.promotion import (
+    FILLED,
     PROMOTED,
     convert_number,
     find_compute_dtype,
@@ -331,6 +332,9 @@ class _GraphLowering:
                     args[i] = convert_number(given, dtype)
             elif dtype is not None and i in operands and isinstance(args[i], Node):
                 args[i] = self._cast(node, args[i], dtype)
+        filled = FILLED.get(node.target)  # type: ignore[call-overload]
+        if filled is not None and not isinstance(args[filled], Node):
+            args[filled] = convert_number(args[filled], node.meta["val"].dtype)
         if node.target is aten.cat.default:
             dtype = node.meta["val"].dtype
             args[0] = immutable_list([self._cast(node, part, dtype) for part in args[0]])

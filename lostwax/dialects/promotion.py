@@ -52,6 +52,10 @@ _EXACT = frozenset(
 """Operators for which eager does not round a number, their second operand, to the half precision of
 the first; for all others it does. So `mask * -1e9` is 0 where the mask is 0, and not NaN."""
 
+FILLED = {aten.full.default: 1, aten.full_like.default: 1, aten.scalar_tensor.default: 0}
+"""Operators that make tensors of a number, and which argument that is: -1e9 is infinite in half
+precision, where the runtime's kernels refuse it."""
+
 _HALVES = (torch.float16, torch.bfloat16)
 
 

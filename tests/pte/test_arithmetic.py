@@ -43,6 +43,8 @@ ONE = torch.tensor(3.0)
         (lambda x, y: (torch.add(y, x, alpha=2), torch.sub(y, x, alpha=2)), (FLOATS, ONE)),
         (lambda x, y: torch.add(y, x, alpha=2), (INTS, torch.tensor(4, dtype=torch.int32))),
         (lambda x: torch.add(x, x, alpha=2), (INTS,)),
+        (lambda x: torch.where(x > 0, x, -1e9), (FLOATS.half(),)),
+        (lambda x: (1 - x) * -1e9, (torch.tensor([0.0, 1.0]).half(),)),
     ],
 )
 def test_results_are_exactly_those_of_eager(

@@ -219,6 +219,8 @@ def see_in_fewer_dims(tensors: list[Any]) -> list[Any]:
             groups[-1].append(each)
         else:
             groups.append([each])
+    if len(groups) == len(whole):
+        return tensors
     merged = [[math.prod(column) for column in zip(*group, strict=True)] for group in groups]
     each_size = list(zip(*merged, strict=True)) or [()] * len(tensors)
     pairs = zip(tensors, each_size, strict=True)

@@ -175,6 +175,7 @@ doors.set_doors(
         "to_edge": "lostwax.dialects.manager",
         "ExecutableProgram": "lostwax.pte.executable",
         "check_executable": "lostwax.pte.check",
+        "show_values": "lostwax.interop.exchange",
     }
 )
 

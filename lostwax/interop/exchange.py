@@ -14,8 +14,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.utils._pytree as pytree
 
 from lostwax import torch_version
+from lostwax.classes import SYMBOLIC
 from lostwax.errors import LoadError, LostwaxError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.tensor import new_fake
@@ -55,6 +57,37 @@ def to_torch(program: ExportedProgram) -> torch.export.ExportedProgram:
         _with_peer_fakes(_with_own_memory(program.constants, replaced)),
         program.example_inputs,
     )
+
+
+def show_values(program: ExportedProgram) -> dict[str, Any]:
+    """What `meta["val"]` of the program's nodes is to torch: its own fake tensors, by the names of
+    the nodes. Nothing, if torch has no form for the program. (Symbols are made by its reader.)"""
+    values = {n.name: n.meta["val"] for n in program.graph.nodes if "val" in n.meta}
+    try:
+        if not any(map(_is_symbolic, pytree.tree_leaves(values))):
+            return _show_fixed(values)
+        graph = to_torch(program).graph
+    except Exception:  # of any class: whatever torch stumbles over
+        return {}
+    return {node.name: node.meta["val"] for node in graph.nodes if "val" in node.meta}
+
+
+def _is_symbolic(value: Any) -> bool:
+    return value.fake_type.is_symbolic if isinstance(value, FakeTensor) else type(value) in SYMBOLIC
+
+
+def _show_fixed(values: dict[str, Any]) -> dict[str, Any]:
+    from torch._subclasses.fake_tensor import FakeTensorMode as PeerMode
+
+    def show(value: Any) -> Any:
+        if not isinstance(value, FakeTensor):
+            return value
+        t: Any = value.fake_type
+        return torch.empty_strided(t.size, t.stride, dtype=t.dtype, device=t.device)
+
+    with PeerMode():
+        shown: dict[str, Any] = pytree.tree_map(show, values)
+    return shown
 
 
 def from_torch(program: torch.export.ExportedProgram) -> ExportedProgram:

@@ -74,7 +74,7 @@ def test_post_training_quantization(make: Any, quantized: Any) -> None:
     torch.manual_seed(0)
     model, batches = make()
     program = lostwax.export(model, batches[0], keep="composite")
-    ours = quantized(lostwax.interop.to_torch(program).module(), batches)
+    ours = quantized(program.module(), batches)
     theirs = quantized(torch.export.export(copy.deepcopy(model), batches[0]).module(), batches)
     assert count_quantizations(ours) == count_quantizations(theirs) > 10
     for batch in batches:

@@ -31,6 +31,7 @@ from lostwax.ir.run.conditions.settings import hold_to_settings
 from lostwax.ir.run.control import run_by_python
 from lostwax.ir.run.held import find_held
 from lostwax.ir.run.state import fill_state, own_state
+from lostwax.ir.run.unlifted import HOLDS_STATE, UnliftedModule
 from lostwax.ir.run.write_back import (
     GRADIENTS,
     RESULTS,
@@ -73,6 +74,8 @@ def program_module(
     convention = call_convention(program, check_guards, {})
 
     def forward(self: ProgramModule, /, *args: Any, **kwargs: Any) -> Any:
+        if self._edited is not None:
+            return self._run_edited(args, kwargs)
         return self._runner(self, args, kwargs)
 
     me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
@@ -86,23 +89,18 @@ def program_module(
     cls = type("ProgramModule", (ProgramModule,), own)
     module: ProgramModule = cls()
     if beside is not None:
-        module._keep(**{name: beside.__dict__[name] for name in _STATE})
+        module._keep(**{name: beside.__dict__[name] for name in HOLDS_STATE})
     constants = fill_state(module, program, own_state(program) if state is None else state)
     runner = _Runner(program, check_guards, convention)
     module._keep(_constants=constants, _runner=runner, _beside=())
     return module if program.training is None else module._set_training(program.training)
 
 
-_STATE = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
-"""Where a module holds its state."""
-
-
-class ProgramModule(nn.Module):
+class ProgramModule(UnliftedModule):
     """What `program.module()` returns: it has the original's names of parameters and buffers, and
     its `forward` takes the original's arguments."""
 
     _runner: _Runner
-    _constants: dict[str, Any]
     _beside: tuple[ProgramModule, ...]
     """All modules that hold this state, if there are others."""
 
@@ -137,11 +135,7 @@ class ProgramModule(nn.Module):
     ) -> None:
         constants = {k: _move_value(v, moves) for k, v in self._constants.items()}
         self._keep(_runner=self._runner.convert(casts, moves), _constants=constants)
-
-    def _keep(self, **own: Any) -> None:
-        """Set attributes of our own that are no state. (`setattr` would write to state of the same
-        name.)"""
-        self.__dict__.update(own)
+        self._convert_graph(casts, moves)
 
 
 class _Maker:
@@ -382,7 +376,8 @@ class _Runner:
         forward = run_by_python(graph).forward
         if has_custom_operators(graph):
             forward = FirstRun(graph, forward)
-        self.forward = partial(hold_to_settings(self.program), forward)
+        self.hold = hold_to_settings(self.program)
+        self.forward = partial(self.hold, forward)
         if self.program.graph_signature.backward_signature is not None:
             self.forward = torch.no_grad()(self.forward)  # it has its own gradients
 

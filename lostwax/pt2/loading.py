@@ -17,6 +17,7 @@ from lostwax.fake import FakeTensorMode
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import flatten_call
 from lostwax.pt2.container.archive import Archive
+from lostwax.pt2.container.foreign import describe_records
 from lostwax.pt2.container.samples import read_samples
 from lostwax.pt2.container.weights import WeightReader, sharing_record
 from lostwax.pt2.graph.decode import decode
@@ -82,6 +83,8 @@ def _check_container(archive: Archive) -> None:
             "the archive is in the form that torch before 2.8 wrote\n"
             "  fix: torch.export.load it with a torch that reads it, and save it again"
         )
+    if "archive_format" not in archive:
+        raise LoadError(describe_records(archive.records))
     if archive.read("archive_format", 100) != ARCHIVE_FORMAT:
         raise LoadError("the archive is not a .pt2: its record archive_format says otherwise")
     version = archive.read("archive_version", 100)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
 from lostwax.errors import LoadError
+from lostwax.pt2.container.foreign import describe_bytes, describe_records
 from lostwax.pt2.limits import MAX_NAME, MAX_RECORDS, expansion
 
 _END = struct.Struct("<IHHHHIIH")
@@ -152,7 +153,9 @@ def _records(view: memoryview) -> dict[str, Record]:
         top, slash, rest = name.partition("/")
         if folder is None:
             folder = top
-        if not slash or top != folder:
+        if not slash:
+            raise LoadError(describe_records([name]))
+        if top != folder:
             raise LoadError(f"the record {name!r} is not in the archive's folder {folder!r}")
         if rest in found:
             raise LoadError(f"the archive has two records {rest!r}")
@@ -167,7 +170,7 @@ def _directory(view: memoryview) -> tuple[int, int, int]:
     tail = bytes(view[max(0, len(view) - _END.size - 0xFFFF) :])
     at = tail.rfind(b"PK\x05\x06")
     if at < 0 or at + _END.size > len(tail):
-        raise LoadError("this is not a .pt2 archive: it is no zip file, or its end is missing")
+        raise LoadError(describe_bytes(view))
     _, _, _, _, count, size, start, _ = _END.unpack_from(tail, at)
     end = len(view) - len(tail) + at
     if end >= _LOCATOR.size:

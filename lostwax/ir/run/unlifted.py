@@ -17,6 +17,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
 from lostwax.doors import enter
+from lostwax.identity import ByIdentity
 from lostwax.ir.data import Program
 from lostwax.ir.graph.effects import memory_chain
 from lostwax.ir.run.write_back import (
@@ -239,9 +240,14 @@ def _show_values(program: Program, graph: Graph) -> None:
     the module it makes its own."""
     is_captured = torch.compiler.is_exporting() or torch.compiler.is_compiling()
     values = {} if is_captured else enter("show_values")(program)
+    shown = ByIdentity[Any, Any]()  # not by name: FX gives some nodes of a copy another one
+    for node in program.graph.nodes:
+        if node.name in values:
+            shown[node.meta["val"]] = values[node.name]
     for node in graph.nodes:
-        if node.meta.pop("val", None) is not None and node.name in values:
-            node.meta["val"] = values[node.name]
+        value = shown.get(node.meta.pop("val", None))
+        if value is not None:
+            node.meta["val"] = value
 
 
 def name_constants(taken: Callable[[str], bool], constants: Mapping[str, Any]) -> dict[str, str]:

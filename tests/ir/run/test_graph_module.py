@@ -64,6 +64,13 @@ def test_it_is_made_when_asked_for(program: Any) -> None:
     module.graph.lint()
 
 
+def test_every_node_has_a_value_whatever_its_name() -> None:
+    """FX calls `input` otherwise in a copy, since Python has a function of that name."""
+    for shapes in (None, {"input": {0: Dim("n")}}):
+        made = export(nn.Linear(3, 4), (X,), dynamic_shapes=shapes).module()
+        assert all("val" in n.meta for n in made.graph.nodes if n.op != "output")
+
+
 def test_an_edited_graph_runs_and_checks_its_inputs(program: Any) -> None:
     module, other = program.module(), program.module()
     want = module(X, more=MORE)

@@ -40,6 +40,7 @@ CHAINS = {
     "turned, then cut": (lambda x: x.permute(2, 0, 1)[1:9:3, 0].t() + 1, None),
     "sizes that do not fit strides": (lambda x: x.permute(2, 0, 1).reshape(4, -1).t() + 1, None),
     "read twice": (lambda x: (x.mT + 1, x.mT.reshape(-1)), None),
+    "windows": (lambda x: [x.unfold(1, 2, 2), x.unfold(-1, 5, 3), x.sum().unfold(0, 1, 1)], None),
     "the last": (lambda x: x[..., -1].t(), ["as_strided_copy.out"]),
 }
 

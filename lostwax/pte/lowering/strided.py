@@ -174,6 +174,17 @@ def split(x: Strided, node: Node) -> list[Strided]:
     return parts
 
 
+def unfold(x: Strided, node: Node) -> Strided | None:
+    """Windows of a dimension; the kernel ends the process if there is none."""
+    dim, _, step = _args(node)
+    if not isinstance(step, int):
+        return None
+    stride = [*x.stride, x.stride[dim]] if x.size else [1]
+    if x.size:
+        stride[dim % len(x.size)] *= step
+    return _with(x, node.meta["val"].fake_type.size, stride)
+
+
 def view(x: Strided, node: Node) -> Strided | None:
     """The same elements in other sizes, if they lie so that strides can say it: each group of
     dimensions that becomes another group must lie together."""
@@ -223,6 +234,7 @@ VIEWS: dict[str, View] = {
     "aten::squeeze_copy.dims": view,
     "aten::transpose_copy.int": transpose,
     "aten::t_copy": lambda x, _: _with(x, x.size[::-1], x.stride[::-1]),
+    "aten::unfold_copy": unfold,
     "aten::unsqueeze_copy": view,
     "aten::view_copy": view,
 }

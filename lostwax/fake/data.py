@@ -14,11 +14,12 @@ import torch
 
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import DataDependentError, UnsupportedFakeError
+from lostwax.fake.storage import NumberStorage
 from lostwax.fake.symbolic.node import unwrap, wrap
-from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, evaluation, operator
-from lostwax.sym import ShapeEnv, Size, eq
+from lostwax.sym import Expr, ShapeEnv, Size, current, eq
 from lostwax.sym.numbers.real import unbacked_real
 
 if TYPE_CHECKING:
@@ -145,11 +146,15 @@ def refuse_data(operation: str, why: str) -> NoReturn:
 
 @evaluation("_local_scalar_dense")
 def item(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """`x.item()`: the constant's value, or an unbacked number."""
+    """`x.item()`: the constant's value, the size that the tensor was made of, or an unbacked
+    number."""
     tensor = mode.adopt(args[0])
     constant = tensor.known_constant()
     if constant is not None:
         return constant.item()
+    storage = tensor.fake_storage
+    if isinstance(storage, NumberStorage) and storage.holds_number(tensor.fake_type.dtype):
+        return wrap(current(storage.number))
     return _ask_once(mode, record, (tensor,), {}, lambda: _make_unbacked(mode, tensor))
 
 
@@ -224,10 +229,14 @@ def lift(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
 
 @evaluation("scalar_tensor")
 def scalar(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Make a number a tensor, which is a constant. Mostly torch's own code calls this."""
+    """Make a number a tensor, which is a constant; `item()` of a size is that size. Mostly torch's
+    own code calls this."""
     types, named = mode.types(args, kwargs)
-    fake = mode.wrap(record.rule(*types, **named))  # type: ignore[misc]
+    answer = record.rule(*types, **named)  # type: ignore[misc]
     number = types[0] if types else named["s"]
+    if isinstance(number, Expr) and answer.dtype is torch.int64:
+        return new_fake(mode, answer, NumberStorage(answer, number))
+    fake = mode.wrap(answer)
     if isinstance(number, (bool, int, float, complex)) and fake.fake_type.device.type == "cpu":
         remember_constant(fake, torch.tensor(number, dtype=fake.fake_type.dtype))
     return fake

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from lostwax.memory import byte_span
-from lostwax.sym import Size
+from lostwax.sym import Expr, Size
 from lostwax.types import TensorType
 
 
@@ -34,3 +34,18 @@ class FakeStorage:
 
     def __repr__(self) -> str:
         return f"FakeStorage({self.nbytes} bytes, {self.device})"
+
+
+class NumberStorage(FakeStorage):
+    """The memory of a tensor that was made of one symbolic integer. Until it is written to, that is
+    its only element, whichever view asks."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, first: TensorType, number: Expr) -> None:
+        super().__init__(first)
+        self.number = number
+
+    def holds_number(self, dtype: torch.dtype) -> bool:
+        """Is the number what a tensor of this dtype shows of it?"""
+        return self.version == 0 and dtype is self.first.dtype

@@ -1,7 +1,7 @@
-"""Where the user's functions have `type` from, and functions of C that answer by a mode
-(`from torch import is_grad_enabled`): their globals, the variables of functions around them, their
-defaults, and the containers, objects and classes that they reach. While a capture runs, stand-ins
-are there.
+"""Where the user's functions have `type`, `max` and `min` from, and functions of C that answer by a
+mode (`from torch import is_grad_enabled`) or take symbolic numbers (`from math import sqrt`): their
+globals, the variables of functions around them, their defaults, and the containers, objects and
+classes that they reach. While a capture runs, stand-ins are there.
 
 Must not know what a stand-in does.
 """
@@ -65,6 +65,10 @@ class StandIns:
 
     def __init__(self, stand_ins: Mapping[Any, Any], reach: Reach, undo: Undo) -> None:
         self._stand_ins = stand_ins
+        self._builtins = {
+            each.__name__: now for each, now in stand_ins.items() if each.__module__ == "builtins"
+        }
+        """By the names that all functions know without importing them."""
         self._changed: list[tuple[_Place, Any, Any]] = []
         undo.add(self._put_back)
         reach.add_look(self._look_at_function)
@@ -77,8 +81,10 @@ class StandIns:
 
     def _look_at_function(self, found: ReadFunction) -> None:
         function, code, named, classes, _ = found
-        if "type" in code.names and "type" not in named and "type" in _find_read(found):
-            self._change(_Item(function.__globals__, "type"), GONE, self._stand_ins[type])
+        asked = self._builtins.keys() & code.names
+        if asked and (asked := asked - named.keys()):
+            for name in asked & _find_read(found):
+                self._change(_Item(function.__globals__, name), GONE, self._builtins[name])
         if not _ASKED.isdisjoint(classes):
             for place in _find_places(found):
                 self._look_at(place, place.get())

@@ -1,15 +1,17 @@
 """Functions that read their arguments as plain numbers, and would fix a size: `torch.tensor(n)`,
-`torch.linspace(0, 1, n)`, `math.sqrt(n)`. While a capture runs they take symbolic numbers, too.
+`torch.linspace(0, 1, n)`, `math.sqrt(n)`; or would ask which one is larger: `max(n, m)`. While a
+capture runs they take symbolic numbers, too.
 
-Only calls with a symbolic number are answered here; all others go to the function itself. Must not
-change what a function computes.
+Only calls with a symbolic number are answered here, and tensors made of two numbers; all others go
+to the function itself. Must not change what a function computes.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
@@ -24,6 +26,8 @@ from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import has_symbol
 from lostwax.ops.registry import aten
 from lostwax.ops.shapes import broadcast_sizes
+from lostwax.sym import maximum, minimum
+from lostwax.sym.numbers.integers import truncdiv
 from lostwax.sym.numbers.real import MATH
 
 _LISTS = (list, tuple)  # and torch.Size
@@ -47,7 +51,73 @@ def _take_symbol(function: Callable[..., Any]) -> Callable[..., Any]:
     return answer
 
 
+def _power(base: Any, exponent: Any) -> Any:
+    """`math.pow` computes with floats, and raises where the result would be complex."""
+    return torch.sym_float(base) ** torch.sym_float(exponent)
+
+
+# -------------------------------------------------------------------------------- Python's max, min
+
+
+def _make_extreme(function: Any, choose: Callable[..., Any]) -> Any:
+    """`max` or `min`: of integers it is an expression, where Python would compare them."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not is_capturing() or not kwargs.keys() <= {"default"}:
+            return function(*args, **kwargs)
+        if len(args) == 1:
+            args = ([*args[0]],)
+        numbers = args[0] if len(args) == 1 else args
+        classes = {*map(type, numbers)}
+        if torch.SymInt not in classes or not classes <= _INTEGERS:
+            return function(*args, **kwargs)
+        return wrap(choose(*map(unwrap, numbers)))
+
+    return stand_for(function, call)
+
+
+_INTEGERS = frozenset((int, torch.SymInt))
+_EXTREMES = {max: _make_extreme(max, maximum), min: _make_extreme(min, minimum)}
+
+
 # ------------------------------------------------------------------------------- tensors of numbers
+
+
+def _make_of_numbers(name: str) -> Any:
+    """`torch.div(7, 2)` and its like, which also take two numbers: the result is a tensor."""
+    function = getattr(torch, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if (args and type(args[0]) not in _NUMBERS) or len(args) > 2 or not is_capturing():
+            return function(*args, **kwargs)
+        named = {**dict(zip(("input", "other"), args, strict=False)), **kwargs}
+        operands = named.get("input"), named.get("other")
+        if not _NUMBERS.issuperset(map(type, operands)):
+            return function(*args, **kwargs)
+        options = {key: value for key, value in kwargs.items() if key not in ("input", "other")}
+        return _compute_tensor(function, *operands, **options)
+
+    return stand_for(function, call)
+
+
+def _compute_tensor(function: Any, a: Any, b: Any, **options: Any) -> Any:
+    """Of integers the number is computed, and who reads it off the tensor (`view`) gets it back."""
+    compute = _OF_INTEGERS.get((function, *options.items()))
+    if compute is not None and {type(a), type(b)} in _SIZES:
+        return torch.scalar_tensor(compute(a, b), dtype=torch.int64, device="cpu")
+    return function(torch.scalar_tensor(a, dtype=_dtype([a]), device="cpu"), b, **options)
+
+
+_NUMBERS = frozenset((bool, int, float, *SYMBOLIC))
+_SIZES = ({int, torch.SymInt}, {torch.SymInt})
+_OF_INTEGERS: dict[Any, Callable[[Any, Any], Any]] = {
+    (torch.div, ("rounding_mode", "floor")): operator.floordiv,
+    (torch.div, ("rounding_mode", "trunc")): lambda a, b: wrap(truncdiv(unwrap(a), unwrap(b))),
+    (torch.floor_divide,): operator.floordiv,
+    (torch.add,): operator.add,
+    (torch.sub,): operator.sub,
+    (torch.mul,): operator.mul,
+}
 
 
 def _tensor(data: Any = None, **options: Any) -> Any:
@@ -150,6 +220,7 @@ _KINDS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 _OTHERS: list[tuple[Any, str, Callable[..., Any]]] = [
     *((math, name, _take_symbol(getattr(torch, f"_sym_{name}"))) for name in MATH),
+    (math, "pow", _power),
     (torch, "tensor", _tensor),
     (torch, "as_tensor", _tensor),
     (torch, "linspace", _linspace),
@@ -158,10 +229,21 @@ _OTHERS: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch.nn.functional, "one_hot", _one_hot),
     (torch.nn.functional, "affine_grid", _affine_grid),
 ]
+_OF_NUMBERS = (
+    "add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "floor_divide"
+)  # fmt: skip
 NAME_SWAPS = [
-    NameSwap(where, name, _make_choosing(getattr(where, name), answer))
-    for where, name, answer in _OTHERS
+    *[
+        NameSwap(where, name, _make_choosing(getattr(where, name), answer))
+        for where, name, answer in _OTHERS
+    ],
+    *[NameSwap(torch, name, _make_of_numbers(name)) for name in _OF_NUMBERS],
 ]
+STAND_INS: dict[Any, Any] = {
+    each.function.stands_for: each.function  # type: ignore[attr-defined]
+    for each in NAME_SWAPS
+    if isinstance(getattr(each.where, each.name), BuiltinFunctionType)
+} | _EXTREMES
 
 
 # ------------------------------------------------------------------------- inside torch's functions

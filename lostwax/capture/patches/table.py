@@ -8,7 +8,8 @@
 | settings of `torch.backends`, determinism, precision, the default device | class of `torch._C`; code | `backends` |
 | `torch.autocast` | code; class of the module | `autocasting` |
 | `TransformerEncoder.forward`, `_BatchNorm.forward` | code | `nn_modules` |
-| `torch.tensor`, `as_tensor`, `linspace`, `F.one_hot`, `math.sqrt` and its like; `F.binary_cross_entropy` of torch 2.11 | class of the module; code | `symbolic_arguments` |
+| `torch.tensor`, `as_tensor`, `linspace`, `F.one_hot`, `torch.div(7, 2)`, `math.sqrt` and their like; `F.binary_cross_entropy` of torch 2.11 | class of the module; globals of the user's; code | `symbolic_arguments` |
+| `max` and `min` in the user's functions | globals of theirs, that answer otherwise of symbolic integers alone | `symbolic_arguments` |
 | `F.conv1d` to `conv3d`, `torch.batch_norm`, `layer_norm`, `group_norm` | class of the module | `fast_calls` |
 | `torch.is_grad_enabled` and others that tell of a mode | class of the module; globals of the user's; code | `modes` |
 | `torch.Tensor.stride(x)`, `torch.is_inference(x)` | attributes of the class, where the user's functions name them; class of the module | `unbound` |
@@ -61,7 +62,7 @@ CODE_SWAPS = swap.CodeSwaps(
 )
 _AVERAGES = swap.CodeSwaps([nn_modules.NORM])
 _SHOWING = (symbolic_arguments, fast_calls, autocasting, backends, modes, unbound)
-_STAND_INS = {type: classes.Asking, **modes.STAND_INS}
+_STAND_INS = {type: classes.Asking, **symbolic_arguments.STAND_INS, **modes.STAND_INS}
 CLASSES = swap.make_classes([each for where in _SHOWING for each in where.NAME_SWAPS])
 
 

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import math
 import re
+from math import sqrt as root
 from typing import Any
 
 import pytest
 import torch
+from torch import divide
 
 from lostwax import Dim, capture, export, refine_dynamic_shapes_from_suggested_fixes
 from lostwax.errors import (
@@ -90,7 +92,21 @@ KEPT = [
     lambda x: torch.linspace(-1, 1, steps=x.shape[0]),
     lambda x: torch.linspace(0.5, x.shape[0] - 0.5, x.shape[0] + 1, dtype=torch.float64),
     lambda x: x.new_zeros(x.stride(0), x.mT.stride(-1)),
-]
+    lambda x: x.new_zeros(max(x.shape), min(*x.shape)),
+    lambda x: x[: min(x.shape[1], 4, len(x.shape))] * max(n + 1 for n in x.shape),
+    lambda x: x.new_zeros(LARGEST["of"](x.shape[0], 5)) + min([x.shape[0]], default=3),
+    lambda x: max(x.shape, key=lambda n: 0) * x + max([], default=1) + max(0.5, 1),
+    lambda x: x * math.pow(x.shape[0], 0.5) + root(x.shape[0]),
+    lambda x: x * math.pow(2, x.shape[0]) - math.pow(x.shape[1] / 2, 2),
+    lambda x: x.new_zeros(torch.div(x.shape[0], 2, rounding_mode="trunc")),
+    lambda x: x.new_zeros(torch.div(x.shape[0] + 3, 2, rounding_mode="floor"), torch.add(7, 2)),
+    lambda x: [combine(a, b) for a in (7, x.shape[0], x.shape[0] * 0.3) for b in (2, -0.5)
+               for combine in (torch.add, torch.sub, torch.mul, torch.true_divide, divide)],
+    lambda x: [torch.add(True, x.shape[0], alpha=2), torch.sub(input=x.shape[0], other=3),
+               torch.floor_divide(-x.shape[0], 2), torch.mul(2, x), torch.div(-7, 2)],
+    lambda x: x * torch.tensor(x.shape[0]).item() + torch.tensor(x.shape[0]).add_(1).item(),
+]  # fmt: skip
+LARGEST = {"of": max}
 
 
 @pytest.mark.parametrize("function", KEPT)
@@ -101,6 +117,20 @@ def test_a_size_stays_a_size(function):
     for size in ((4, 0), (0, 0), (1, 1), (2, 5)):
         x = torch.randn(size)
         torch.testing.assert_close(program.module()(x), function(x), rtol=0, atol=0)
+
+
+def test_the_larger_of_two_sizes_needs_no_guard():
+    def function(x, y):
+        lengths = (x > 0).nonzero().shape[0], (y > 0).nonzero().shape[0]
+        both = x[: min(len(x.shape), x.shape[0], y.shape[0])]
+        return x.new_ones(max(x.shape[0], y.shape[0])), both, x.new_ones(max(lengths))
+
+    shapes = ({0: Dim("n")}, {0: Dim("m")})
+    program = export(function, (torch.randn(4), torch.randn(5)), dynamic_shapes=shapes)
+    assert not program.guards
+    for n, m in ((4, 5), (5, 4), (3, 3), (0, 7), (9, 1)):
+        args = torch.randn(n), torch.randn(m)
+        torch.testing.assert_close(program.module()(*args), function(*args))
 
 
 def test_a_stride_that_is_another_one_of_what_is_empty():

@@ -19,7 +19,7 @@ from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import Rule, aten, composite, find_overload
 from lostwax.ops.shapes import broadcast_sizes, fail, hint, is_one, is_same, require, wrap_dim
-from lostwax.sym import Size, eq
+from lostwax.sym import Size, eq, maximum
 from lostwax.types import Sizes, product
 
 if TYPE_CHECKING:
@@ -205,6 +205,33 @@ def kron(mode: FakeTensorMode, self: Any, other: Any) -> Any:
 
 def _pad_size(size: Sequence[Size], ndim: int) -> list[Size]:
     return [*(1,) * (ndim - len(size)), *size]
+
+
+@composite_if_symbolic("pad_sequence")
+def pad_sequence(
+    mode: FakeTensorMode,
+    sequences: Sequence[Any],
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Any:
+    """Each is padded to the longest. C++ writes them into what it has filled, and there casts and
+    broadcasts them to what the first is; we do not."""
+    given = [mode.adopt(each) for each in sequences]
+    if len({(x.fake_type.dtype, x.fake_type.device, x.fake_type.ndim) for x in given}) != 1:
+        return NotImplemented
+    dtype, ndim = given[0].fake_type.dtype, given[0].fake_type.ndim
+    number: Any = type(torch.zeros((), dtype=dtype).item())
+    if not ndim or padding_side not in ("left", "right") or number(padding_value) != padding_value:
+        return NotImplemented
+    lengths = [x.fake_type.size[0] for x in given]
+    longest = maximum(*lengths)
+    padded = []
+    for x, length in zip(given, lengths, strict=True):
+        missing = [longest - length, 0] if padding_side == "left" else [0, longest - length]
+        pads = [0, 0] * (ndim - 1) + missing
+        padded.append(mode.call(aten.constant_pad_nd.default, x, pads, number(padding_value)))
+    return mode.call(aten.stack.default, padded, 0 if batch_first else 1)
 
 
 @composite_if_symbolic("cdist")

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 
 from examples.models import MODELS
 from lostwax import Dim, export
@@ -207,6 +208,11 @@ SIZED: dict[str, tuple[Any, tuple[int, ...]]] = {
     "tensordot inside": (lambda x: torch.tensordot(x, x, ([0], [0])), (3,)),
     "kron": (lambda x: torch.kron(x, x[:1]), (3,)),
     "kron of another rank": (lambda x: torch.kron(x[:, 0], x), (3,)),
+    "pad_sequence": (lambda x: pad_sequence([x[2:], x, x[:4]]), (3,)),
+    "pad_sequence on the left": (
+        lambda x: pad_sequence([x[:, 0], x[:5, 0]], True, 2.5, padding_side="left"), (2,),
+    ),
+    "pad_sequence of truths": (lambda x: pad_sequence([x[:3] > 0, x > 0], True, 1.0), (2, 2)),
     "cdist": (lambda x: torch.cdist(x, x), (3,)),
     "cdist, p = 1": (lambda x: torch.cdist(x, x, p=1.0), (3,)),
     "lstm_cell": (CELLS[0], (4,)),

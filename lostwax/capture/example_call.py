@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple, TypeAlias
@@ -160,7 +160,7 @@ def as_call(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             f"{type(args).__name__}; "
             "for one argument write (x,)"
         )
-    if kwargs is not None and not isinstance(kwargs, dict):
+    if kwargs is not None and not isinstance(kwargs, Mapping):
         raise TypeError(f"kwargs must be a dict of keyword arguments, not {type(kwargs).__name__}")
     for name in kwargs or ():
         if not isinstance(name, str):

@@ -7,7 +7,7 @@ graph of the log, and writes the signature. Must not know how operators are eval
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
@@ -119,12 +119,13 @@ FAMILIES.load_common()
 def export(
     mod: nn.Module | Callable[..., Any],
     args: Any,
-    kwargs: dict[str, Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
-    constraints: Sequence[str] = (),
     strict: bool = False,
     preserve_module_call_signature: Sequence[str] = (),
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
+    constraints: Sequence[str] = (),
     keep: Sequence[OpOverload] | Literal["composite"] = (),
 ) -> ExportedProgram:
     """Capture a module, a function or a method into a functional ATen program.
@@ -134,7 +135,9 @@ def export(
     relations between dims, `"seq % 8 == 0"`. `keep` names composite operators
     (`[torch.ops.aten.linear.default]`) that stay single nodes; `"composite"`: all that torch.export
     keeps. `preserve_module_call_signature` names
-    submodules (`"layers.0"`) whose arguments and results `module_call_graph` is to describe. The
+    submodules (`"layers.0"`) whose arguments and results `module_call_graph` is to describe. With
+    `prefer_deferred_runtime_asserts_over_guards` each call is checked for relations between Dims
+    that `dynamic_shapes` does not state, instead of an error here. The
     module is not changed, nothing is computed and no weight is copied.
     """
     if strict:
@@ -146,6 +149,7 @@ def export(
         from lostwax.capture.shapes.spec import resolve_spec
 
         spec = resolve_spec(dynamic_shapes, mod, call_args, call_kwargs, constraints)
+        spec.defers = prefer_deferred_runtime_asserts_over_guards
     preserved = preserve_module_call_signature
     program = export_call(mod, call_args, call_kwargs, spec, kept, preserved)
     if hasattr(dynamic_shapes, "dynamic_shapes"):  # a collection
@@ -429,7 +433,8 @@ class Capture:
 
     def _sort_guards(self) -> SortedGuards:
         unnamed = self.symbols.unnamed if self.symbols else frozenset()
-        found = sort_guards(self.env, self.tracer.origins, unnamed)
+        defers = self.symbols is not None and self.symbols.spec.defers
+        found = sort_guards(self.env, self.tracer.origins, unnamed, defers)
         if found.violations and self.symbols:
             from lostwax.capture.shapes.violations import violation_error
 

@@ -7,7 +7,7 @@ gradients) while the tracer still records. Must not know derivatives: autograd d
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import torch
@@ -36,7 +36,7 @@ _count = torch._C._autograd._get_sequence_nr
 def export_joint(
     mod: nn.Module | Callable[..., Any],
     args: Any,
-    kwargs: dict[str, Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
     *,
     loss: Callable[[Any], torch.Tensor] | None = None,
     loss_index: int | None = None,

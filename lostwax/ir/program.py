@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from lostwax.doors import enter
-from lostwax.errors import NotCallableError, NotPickledError
+from lostwax.errors import NotCallableError, NotPickledError, NotYetError
 from lostwax.ir.data import ModuleCallEntry, Program
 
 
@@ -44,20 +44,22 @@ class ExportedProgram(Program):
 
     def run_decompositions(
         self,
-        table: Mapping[OpOverload, Callable[..., Any]] | None = None,
-        *,
         decomp_table: Mapping[OpOverload, Callable[..., Any]] | None = None,
+        decompose_custom_triton_ops: bool = False,
     ) -> ExportedProgram:
         """A new program in which the operators of the table are taken apart; this one stays.
 
         Without a table the result is in core ATen: what torch tags so, and a few that nothing takes
         apart. `lostwax.default_decompositions()` is that table, to be edited. All other nodes, the
-        signature and the constraints stay as they are. (`decomp_table` is torch.export's name of
-        the argument.)
+        signature and the constraints stay as they are. Operators of Triton kernels stay whole.
         """
+        if decompose_custom_triton_ops:
+            raise NotYetError(
+                "decompose_custom_triton_ops=True", "False keeps operators of Triton kernels whole"
+            )
         from lostwax.ir.decompose.decompose import decompose_program
 
-        return decompose_program(self, decomp_table if table is None else table)
+        return decompose_program(self, decomp_table)
 
     def to_edge(self, **options: Any) -> Any:
         """This program in the Edge dialect, as the method "forward": `lostwax.to_edge(program)`."""

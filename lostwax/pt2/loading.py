@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO, Any, Literal, overload
 
 from lostwax.errors import LoadError
 from lostwax.fake import FakeTensorMode
@@ -34,29 +34,61 @@ from lostwax.pt2.schema import (
     WEIGHTS_CONFIG,
 )
 
+File = str | os.PathLike[str] | IO[bytes]
+
+
+@overload
+def load(
+    f: File,
+    *,
+    extra_files: dict[str, Any] | None = None,
+    expected_opset_version: Mapping[str, int] | None = None,
+    weights: bool = True,
+    checksums: bool = False,
+    by_name: Literal[False] = False,
+) -> ExportedProgram: ...
+
+
+@overload
+def load(
+    f: File,
+    *,
+    extra_files: dict[str, Any] | None = None,
+    expected_opset_version: Mapping[str, int] | None = None,
+    weights: bool = True,
+    checksums: bool = False,
+    by_name: Literal[True],
+) -> dict[str, ExportedProgram]: ...
+
 
 def load(
-    file: str | os.PathLike[str] | IO[bytes],
+    f: File,
     *,
-    weights: bool = True,
     extra_files: dict[str, Any] | None = None,
+    expected_opset_version: Mapping[str, int] | None = None,
+    weights: bool = True,
     checksums: bool = False,
+    by_name: bool = False,
 ) -> Any:
     """Read a program that `lostwax.save` or `torch.export.save` wrote.
 
-    An archive of several programs gives a dict of them, by name. A file on disk is mapped: weights
+    An archive of several programs gives a dict of them, by name; `by_name=True` always does, and
+    says so to type checkers. A file on disk is mapped: weights
     are read when they are used, and writing to them does not change the file. With `weights=False`
     they are fake. `extra_files` is filled with the archive's extra files. The program itself is
     always checked against its checksums; `checksums=True` reads and checks the weights, too.
+    A program that was written with other versions of sets of operators than
+    `expected_opset_version` says (`{"aten": 10}`) is refused.
     """
-    archive = Archive(file)
+    archive = Archive(f)
     collecting = gc.isenabled()
     gc.disable()  # what is made is kept: walking it would find nothing
     try:
         if checksums:
             for name in archive.records:
                 archive.check(name)
-        return _load(archive, weights, extra_files)
+        programs = _load(archive, weights, extra_files, expected_opset_version or {})
+        return programs["model"] if list(programs) == ["model"] and not by_name else programs
     except LoadError as error:
         raise LoadError(error.message, (archive.name, *error.where)) from error.__cause__
     finally:
@@ -64,17 +96,19 @@ def load(
             gc.enable()
 
 
-def _load(archive: Archive, weights: bool, extra_files: dict[str, Any] | None) -> Any:
+def _load(
+    archive: Archive, weights: bool, extra_files: dict[str, Any] | None, opset: Mapping[str, int]
+) -> dict[str, ExportedProgram]:
     _check_container(archive)
     names = [name.removesuffix(".json") for name in archive.under("models/")]
     if not names:
         raise LoadError("the archive holds no program")
     reader = WeightReader(archive, FakeTensorMode(), weights)
-    programs = {name: _model(archive, name, reader) for name in names}
+    programs = {name: _model(archive, name, reader, opset) for name in names}
     if extra_files is not None:
         for name in archive.under(EXTRA):
             extra_files[name] = _text(archive.read(EXTRA + name))
-    return programs["model"] if list(programs) == ["model"] else programs
+    return programs
 
 
 def _check_container(archive: Archive) -> None:
@@ -98,8 +132,22 @@ def _check_container(archive: Archive) -> None:
         raise LoadError("the archive was written on a machine of the other byte order")
 
 
-def _model(archive: Archive, name: str, reader: WeightReader) -> ExportedProgram:
+def _check_opset(name: str, records: Mapping[str, Any], expected: Mapping[str, int]) -> None:
+    given = records.get("opset_version") or {}
+    for opset, version in expected.items():
+        if given.get(opset) != version:
+            found = given.get(opset, "no version")
+            raise LoadError(
+                f"the model {name!r} was written with {found} of the operators {opset!r}, and "
+                f"expected_opset_version says {version}"
+            )
+
+
+def _model(
+    archive: Archive, name: str, reader: WeightReader, opset: Mapping[str, int]
+) -> ExportedProgram:
     records = _json(archive, MODEL.format(name))
+    _check_opset(name, records, opset)
     table = _json(archive, WEIGHTS_CONFIG.format(name))
     state = reader.tensors(WEIGHTS, table, sharing_record(records, "weights"), records)
     table = _json(archive, CONSTANTS_CONFIG.format(name))

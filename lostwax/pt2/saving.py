@@ -34,6 +34,7 @@ from lostwax.pt2.schema import (
     CONTAINER_VERSION,
     EXTRA,
     MODEL,
+    OPSET,
     SAMPLE_INPUTS,
     WEIGHTS,
     WEIGHTS_CONFIG,
@@ -44,10 +45,12 @@ Programs = ExportedProgram | Mapping[str, ExportedProgram]
 
 
 def save(
-    program: Programs,
-    file: str | os.PathLike[str] | IO[bytes],
+    ep: Programs,
+    f: str | os.PathLike[str] | IO[bytes],
     *,
     extra_files: Mapping[str, str | bytes] | None = None,
+    opset_version: Mapping[str, int] | None = None,
+    pickle_protocol: int = 2,
     example_inputs: bool = True,
 ) -> None:
     """Write a program, or several by name, to a path or a binary file.
@@ -55,21 +58,40 @@ def save(
     `torch.export.load` reads what this writes. Programs of one archive share the weights they have
     in common. A program whose weights are fake is saved as structure alone, with a warning. A path
     is replaced only when all is written. `example_inputs=False` leaves the example call out.
+    `opset_version` are versions of sets of operators that the file is to name beside aten's, for
+    `load` to compare. `pickle_protocol` changes nothing: the example call alone is pickled, by the
+    protocol that all readers know.
     """
-    _check_target(file)
-    records = _Records(_by_name(program), extra_files or {}, example_inputs)
-    if isinstance(file, (str, os.PathLike)):
-        replace_files({file: records.write})
-    elif file.seekable():
-        records.write(file)
+    _check_target(f)
+    opset = _read_opset(opset_version)
+    records = _Records(_by_name(ep), extra_files or {}, opset, example_inputs)
+    if isinstance(f, (str, os.PathLike)):
+        replace_files({f: records.write})
+    elif f.seekable():
+        records.write(f)
     else:
         buffer = io.BytesIO()
         records.write(buffer)
-        file.write(buffer.getbuffer())
+        f.write(buffer.getbuffer())
 
 
-def _by_name(program: Any) -> dict[str, ExportedProgram]:
-    programs = dict(program) if isinstance(program, Mapping) else {"model": program}
+def _read_opset(given: Mapping[str, int] | None) -> dict[str, int]:
+    """The versions of sets of operators that a file names. A program calls this torch's operators,
+    so that another version of aten would not be true."""
+    found = {**OPSET, **(given or {})}
+    wrong = [name for name, version in found.items() if type(version) is not int]
+    if wrong or found["aten"] != OPSET["aten"]:
+        name = wrong[0] if wrong else "aten"
+        raise SaveError(
+            f"opset_version says {found[name]!r} for {name!r}: "
+            + ("a version is an int" if wrong else f"the program calls version {OPSET['aten']}")
+            + "\n  instead: leave it out, or name the versions of other sets of operators"
+        )
+    return found
+
+
+def _by_name(ep: Any) -> dict[str, ExportedProgram]:
+    programs = dict(ep) if isinstance(ep, Mapping) else {"model": ep}
     for name, each in programs.items():
         if not isinstance(each, ExportedProgram):
             kind, fix = type(each), "export it first, lostwax.export(module, args)"
@@ -160,6 +182,7 @@ class _Records:
         self,
         programs: Mapping[str, ExportedProgram],
         extra: Mapping[str, str | bytes],
+        opset: dict[str, int],
         example_inputs: bool,
     ) -> None:
         if not programs:
@@ -172,7 +195,7 @@ class _Records:
             self._collect(program)
         self.sharing = Sharing({WEIGHTS: self.weights, CONSTANTS: self.constants})
         for name, program in programs.items():
-            self._model(name, program, example_inputs)
+            self._model(name, program, opset, example_inputs)
         for name, content in extra.items():
             _check_name(name)
             self.small.append((EXTRA + name, _to_bytes(name, content)))
@@ -195,11 +218,14 @@ class _Records:
                 )
             self.constants.add(name, value)
 
-    def _model(self, name: str, program: ExportedProgram, example_inputs: bool) -> None:
+    def _model(
+        self, name: str, program: ExportedProgram, opset: dict[str, int], example_inputs: bool
+    ) -> None:
         add = self.small.append
         add((WEIGHTS_CONFIG.format(name), _json(self.weights.config(program.state_dict))))
         add((CONSTANTS_CONFIG.format(name), _json(self.constants.config(program.constants))))
         records = _encode_for_torch(program)
+        records["opset_version"] = opset
         records["lostwax"]["sharing"] = {
             "weights": self.sharing.describe(program.state_dict),
             "constants": self.sharing.describe(program.constants, program.state_dict),

@@ -5,7 +5,7 @@ The result is what a user could have written by hand; spec.py reads it. Must not
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -100,17 +100,17 @@ class AdditionalInputs:
     def __init__(self) -> None:
         self._examples: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
-    def add(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+    def add(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> None:
         if not isinstance(args, tuple):
             raise DynamicShapesError(
                 f"AdditionalInputs.add: args must be a tuple, not a {type(args).__name__}\n"
                 "  instead: for one argument write (x,)"
             )
-        if kwargs is not None and not isinstance(kwargs, dict):
+        if kwargs is not None and not isinstance(kwargs, Mapping):
             raise DynamicShapesError(
                 f"AdditionalInputs.add: kwargs must be a dict, not a {type(kwargs).__name__}"
             )
-        self._examples.append((args, kwargs or {}))
+        self._examples.append((args, dict(kwargs or {})))
 
     def dynamic_shapes(
         self, m: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None
@@ -150,9 +150,9 @@ class AdditionalInputs:
             with self._name_failing_call(i):
                 convention.bind(args, kwargs)
 
-    def verify(self, program: ExportedProgram) -> None:
+    def verify(self, ep: ExportedProgram) -> None:
         """Run the program on every added call; an error names the first that it refuses."""
-        module = program.module()
+        module = ep.module()
         for i, call in enumerate(self._examples):
             leaves, tree = pytree.tree_flatten(call)
             args, kwargs = pytree.tree_unflatten([_copy(leaf) for leaf in leaves], tree)

@@ -24,7 +24,7 @@ _WRITE = "write n*dim + k with integers n >= 1 and k, such as dim + 1, 2*dim or 
 class Static:
     """`Dim.STATIC`: this size is always the example's."""
 
-    def __call__(self, **limits: int | None) -> Static:
+    def __call__(self, min: int | None = None, max: int | None = None) -> Static:
         raise DynamicShapesError(
             "Dim.STATIC has no range: its size is the example's\n"
             "  instead: Dim.DYNAMIC(min=2, max=8)"

@@ -32,10 +32,13 @@ class SortedGuards:
 
 
 def sort_guards(
-    env: ShapeEnv, origins: SymbolOrigins, unnamed: Collection[Symbol] = frozenset()
+    env: ShapeEnv,
+    origins: SymbolOrigins,
+    unnamed: Collection[Symbol] = frozenset(),
+    defers: bool = False,
 ) -> SortedGuards:
     """Sort the guards, without those that follow from others. `unnamed` are dynamic sizes without
-    a Dim."""
+    a Dim. If one `defers`, relations between Dims are left to the call, which checks them."""
     found = SortedGuards()
     if not env.guards:
         return found
@@ -45,9 +48,17 @@ def sort_guards(
         (found.on_call if is_plain else found.in_graph).append(guard)
     if any(s.declared for s in env.symbols):
         found.violations = [
-            v for v in env.violations() if breaks_declaration(env, v.guard, unnamed)
+            v
+            for v in env.violations()
+            if breaks_declaration(env, v.guard, _find_yielding(v.guard, unnamed, defers))
         ]
     return found
+
+
+def _find_yielding(guard: Guard, unnamed: Collection[Symbol], defers: bool) -> Collection[Symbol]:
+    """The sizes that the guard may restrict without a word, as long as it does not fix them."""
+    symbols = guard.cond.symbols()
+    return symbols if defers and len(symbols) > 1 else unnamed
 
 
 def _is_input(symbol: Symbol) -> bool:

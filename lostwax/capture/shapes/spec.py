@@ -76,6 +76,8 @@ class Spec:
         self.leaves, self.paths, self.call = leaves, paths, call
         self.named_dims: dict[str, NamedDim] = {}
         self.constraints: list[Constraint] = []
+        self.defers = False
+        """Are relations between Dims that it does not state left to the call, not refused?"""
 
     def __bool__(self) -> bool:
         return any(leaf is not None for leaf in self.leaves)

@@ -76,25 +76,27 @@ class FlatArgsAdapter(ABC):
 
 
 def unflatten(
-    program: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None
+    module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None
 ) -> UnflattenedModule:
-    """Make of the program a hierarchy of modules with the original's names.
+    """Make of a program a hierarchy of modules with the original's names. (`module` is
+    torch.export's name of the argument.)
 
     It computes what the program does. A submodule that was captured with
     `preserve_module_call_signature` takes and returns what the original does, so that another
     module can be put in its place. `flat_args_adapter` is asked when the arguments of a call have
     another structure than at capture.
     """
-    return UnflattenedModule(program, flat_args_adapter)
+    return UnflattenedModule(module, flat_args_adapter)
 
 
 class UnflattenedModule(GraphsModule):
     """What `unflatten` returns: `state_dict`, names and submodules are the original's."""
 
     def __init__(
-        self, program: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None
+        self, export_module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None
     ) -> None:
         super().__init__()
+        program = export_module
         self.flat_args_adapter = flat_args_adapter
         self.graph_signature = program.graph_signature
         self.module_call_graph = program.module_call_graph

@@ -40,6 +40,9 @@ def load_transformers() -> ModuleType:
 
 def _load(name: str) -> ModuleType:
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
+    # transformers imports torchao where it finds it, and that imports torch's compiler: what either
+    # exporter imports by itself would not be seen.
+    sys.modules.setdefault("torchao", None)  # type: ignore[arg-type]
     try:
         _torchvision()
         return import_module(name)

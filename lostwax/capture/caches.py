@@ -4,8 +4,11 @@ instead of computing it again.
 A program has no place for a cache, and needs none: it computes it in each run. That is right if the
 next call, which finds the cache, computes and leaves the same. So we make the call a second time
 and compare what both have recorded, value by value. If the cache depends on a size that varies, we
-make a third call, with the cache of another size in place. When in doubt, it is no cache. Must not
-change the program: it is built already.
+make a third call, with the cache of another size in place. When in doubt, it is no cache.
+
+What depends on inputs is no cache; but if the next call does the same with any other tensor in its
+place, then nothing reads it, and the program does without (an auxiliary loss, attention maps for
+display). Must not change the program: it is built already.
 """
 
 from __future__ import annotations
@@ -62,21 +65,31 @@ def check_cache(
     inputs: Mapping[Value, str],
     first: RecordedCall,
     again: Callable[[], RecordedCall],
-) -> None:
-    """Raise `NoCache` if the tensors that the first call left are no cache. `inputs` are the values
-    that differ between calls, with their names; `again` makes another call."""
+) -> list[FakeTensor]:
+    """Raise `NoCache` if the tensors that the first call left are no cache, and the next call reads
+    them. Returns those that are none, but that nothing reads. `inputs` are the values that differ
+    between calls, with their names; `again` makes another call."""
     if tracer.tracked or first.writes:
         what = "differentiates inside" if tracer.tracked else "writes to inputs or other state"
         raise NoCache(f"the program also {what}")
+    stale, unread = dict[int, set[Symbol]](), dict[int, FakeTensor]()
+    reason = None
+    for each in kept:
+        try:
+            stale[id(each)] = _sizes_used(tracer.value_of(each), inputs)
+        except NoCache as found:
+            reason, unread[id(each)] = reason or found, each
+    if reason is not None:
+        _check_unread(tracer, kept, unread, inputs, first, again, reason)
+    kept = [each for each in kept if id(each) in stale]
     if any(each.tracked.root in first.roots for each in kept):
         raise NoCache("it is also returned, and who gets it may write to it")
-    stale = {id(each): _sizes_used(tracer.value_of(each), inputs) for each in kept}
     varying = set[Symbol]().union(*stale.values(), *map(_symbols, first.held.numbers()))
     if len(varying) > 1:
         raise NoCache("it depends on several sizes that vary")
     _compare_calls(tracer, kept, first, again)
     if not varying:
-        return
+        return [*unread.values()]
     (size,) = varying
     other = _make_other_size(tracer, size)
     fakes = {id(k): _make_stale(tracer, k, size, other) for k in kept if stale[id(k)]}
@@ -86,6 +99,45 @@ def check_cache(
         return again()
 
     _compare_calls(tracer, kept, first, after_another_size, ne(other, size.expr))
+    return [*unread.values()]
+
+
+def _check_unread(
+    tracer: Tracer,
+    kept: Sequence[FakeTensor],
+    unread: Mapping[int, FakeTensor],
+    inputs: Mapping[Value, str],
+    first: RecordedCall,
+    again: Callable[[], RecordedCall],
+    reason: NoCache,
+) -> None:
+    """Raise `NoCache` for this reason if the next call reads one of these tensors: with others in
+    their places, of which it knows nothing, it computes or leaves something else, or asks."""
+    fakes = {key: _make_unknown(tracer, each) for key, each in unread.items()}
+
+    def with_others() -> RecordedCall:
+        if first.held.put_back(fakes, lambda number: number) != fakes.keys():
+            raise NoCache("it is where others would not be found")
+        second = again()
+        used = [part for step in second.steps for part in (*step.args, *step.kwargs.values())]
+        for value in _find_values([*used, *second.results]):
+            if value.step in earlier:
+                _sizes_used(value, inputs)  # wherever the call has it from
+        return second
+
+    earlier = {*first.steps}
+    try:
+        _compare_calls(tracer, [fakes.get(id(each), each) for each in kept], first, with_others)
+    except NoCache as found:
+        raise NoCache(f"{reason}, and {found}") from found
+
+
+def _find_values(parts: Iterable[Any]) -> Iterator[Value]:
+    for part in parts:
+        if isinstance(part, (list, tuple)):
+            yield from _find_values(part)
+        elif isinstance(part, Value):
+            yield part
 
 
 def _compare_calls(
@@ -215,6 +267,25 @@ def _make_stale(tracer: Tracer, kept: FakeTensor, old: Symbol, new: Expr) -> Fak
     return fake
 
 
+def _make_unknown(tracer: Tracer, kept: FakeTensor) -> FakeTensor:
+    """A tensor that an earlier call, of any sizes that vary, could have left in the place of this
+    one. Nothing is known of its data, nor of such sizes."""
+    t, env = kept.fake_type, tracer.shape_env
+    assert env is not None
+
+    def make_other(size: Any) -> Any:
+        if not isinstance(size, Expr):
+            return size
+        lo, hi = env.bounds(size)
+        return env.unbacked(lo=lo, hi=hi, origin=f"an earlier {size}")
+
+    size, stride = (tuple(map(make_other, sizes)) for sizes in (t.size, t.stride))
+    other = TensorType(size, t.dtype, t.device, stride, make_other(t.offset))
+    fake = new_fake(tracer, other, None, is_differentiable(tracer.value_of(kept)))
+    make_root(fake, None, None)
+    return fake
+
+
 # ------------------------------------------------------------------------------- what modules hold
 
 
@@ -260,14 +331,19 @@ class HeldObjects:
             elif isinstance(each, (Expr, BoolExpr, Real)):
                 yield each
 
-    def put_back(self, fakes: Mapping[int, Any], rename: Callable[[Any], Any]) -> None:
-        """Put every object back, but exchange tensors (by id) and symbolic numbers."""
+    def put_back(self, fakes: Mapping[int, Any], rename: Callable[[Any], Any]) -> set[int]:
+        """Put every object back, but exchange tensors (by id) and symbolic numbers. Returns the ids
+        of the tensors."""
+        exchanged = set[int]()
 
         def exchange(value: Any) -> Any:
             if isinstance(value, SYMBOLIC):
                 return wrap(rename(unwrap(value)))
             if not isinstance(value, tuple):
-                return fakes.get(id(value), value)
+                if id(value) not in fakes:
+                    return value
+                exchanged.add(id(value))
+                return fakes[id(value)]
             new = [exchange(each) for each in value]
             if all(a is b for a, b in zip(new, value, strict=True)):
                 return value
@@ -277,6 +353,7 @@ class HeldObjects:
             new = exchange(each)
             if new is not each or container[key] is not each:
                 container[key] = new
+        return exchanged
 
 
 def _as_logged(tracer: Tracer, value: Any) -> Any:

@@ -54,6 +54,7 @@ from lostwax.capture.state.module_state import (
     is_from_outside,
     kept_tensor_error,
     refuse_scripted,
+    tell_of_unread,
 )
 from lostwax.capture.state.root_module import find_root_module, forward_of
 from lostwax.capture.state.unkept_changes import note_change, tell_of_change
@@ -335,7 +336,8 @@ class Capture:
             refuse_version(f"a tensor, in a module that keeps a view {size} of {root.name},", line)
 
     def _check_caches(self, kept: list[KeptTensor], outputs: list[Any]) -> None:
-        """Refuse tensors that the call left in modules, unless they are caches."""
+        """Refuse tensors that the call left in modules, unless they are caches, or nothing reads
+        them."""
         shared = [each for each in kept if each.is_shared]
         if shared:
             raise kept_tensor_error(shared[0], "it belongs to a class, and to all modules of it")
@@ -343,9 +345,14 @@ class Capture:
         try:
             first = self._record_call(outputs, self.out_spec)
             inputs = self.inputs.named_tensors()
-            caches.check_cache(self.tracer, tensors, inputs, first, self._run_again)
+            unread = caches.check_cache(self.tracer, tensors, inputs, first, self._run_again)
         except caches.NoCache as reason:
             raise kept_tensor_error(kept[0], str(reason)) from None
+        for each, tensor in zip(kept, tensors, strict=True):
+            if any(tensor is other for other in unread):
+                if each.is_registered:
+                    raise kept_tensor_error(each, "it depends on inputs, and state_dict() shows it")
+                tell_of_unread(each, self.reach.functions)
 
     def _run_again(self) -> caches.RecordedCall:
         """Make the call that would come next."""

@@ -1,5 +1,5 @@
-"""Tensors that a call leaves in its module: caches are computed in each run of the program,
-everything else is refused."""
+"""Tensors that a call leaves in its module: caches are computed in each run of the program, what
+nothing reads is left out, everything else is refused."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -264,6 +264,98 @@ def test_what_is_no_cache_is_refused(forward: Any, reason: str) -> None:
         export(block, (X,))
     assert f"it is not taken for a cache: {reason}" in str(error.value)
     assert str(held(block)) == str(before)
+
+
+# ----------------------------------------------------------------------------- what nothing reads
+
+
+def a_loss(self: Any, x: Tensor) -> Tensor:
+    self.none = x.square().mean()
+    return x + self.w
+
+
+def maps(self: Any, x: Tensor) -> Tensor:
+    found = (x * self.w).softmax(-1)
+    self.cache["map"], self.cache["last"] = (found, found.mT), x
+    return found * 2
+
+
+def a_result(self: Any, x: Tensor) -> Tensor:
+    self.none = x * self.w
+    return self.none
+
+
+def beside_a_cache(self: Any, x: Tensor) -> Tensor:
+    if self.size is None:
+        self.size = self.w * 2
+    self.none = torch.rand(()) * x
+    return x + self.size
+
+
+@pytest.mark.parametrize("forward", [a_loss, maps, a_result, beside_a_cache])
+def test_what_nothing_reads_is_left_out_with_a_warning(forward: Any) -> None:
+    block = Block(forward).eval()
+    before = held(block)
+    where = "cache" if forward is maps else "none"
+    text = rf"a tensor in the attribute {where}.*, at .*test_caches.py:\d+ in {forward.__name__}: "
+    with pytest.warns(UserWarning, match=text):
+        program = export(block, (X,), dynamic_shapes=({0: Dim("rows")},))
+    assert str(held(block)) == str(before)
+    for rows in (1, 2, 7):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(program.module()(x), Block(forward).eval()(x))
+
+
+def read_by_the_next(self: Any, x: Tensor) -> Tensor:
+    before, self.none = self.none, x.mean()
+    return x + 0 if before is None else x + before
+
+
+def read_in_a_branch(self: Any, x: Tensor) -> Tensor:
+    before, self.none = self.none, x.mean()
+    return x * 2 if before is not None and before > 0 else x * 3
+
+
+def read_by_its_size(self: Any, x: Tensor) -> Tensor:
+    before, self.none = self.none, x.mean(1)
+    return x * 2 if before is not None and before.shape[0] > 3 else x * 3
+
+
+def seen_to_be_there(self: Any, x: Tensor) -> Tensor:
+    before, self.none = self.none, x.mean()
+    return x * 2 if before is not None else x * 3
+
+
+def passed_on(self: Any, x: Tensor) -> Tensor:
+    self.size, self.none = self.none, x.mean()
+    return x * 2
+
+
+def filled_once(self: Any, x: Tensor) -> Tensor:
+    if self.none is None:
+        self.none = x.mean()
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        read_by_the_next,
+        read_in_a_branch,
+        read_by_its_size,
+        seen_to_be_there,
+        passed_on,
+        filled_once,
+    ],
+)
+@pytest.mark.parametrize("shapes", [None, ({0: Dim("rows")},)])
+def test_what_the_next_call_reads_is_refused(forward: Any, shapes: Any) -> None:
+    reason = r"it depends on the input x, and the next call [\s\S]*register_buffer"
+    with pytest.raises(CaptureError, match=reason):
+        export(Block(forward), (torch.randn(5, 4),), dynamic_shapes=shapes)
+
+
+# ------------------------------------------------------------------------------------ other sizes
 
 
 def first_size(self: Any, x: Tensor) -> Tensor:

@@ -52,6 +52,8 @@ class KeptTensor(NamedTuple):
     tensor: Any
     is_shared: bool = False
     """Is it an attribute of the class, which all its modules share?"""
+    is_registered: bool = False
+    """Is it a parameter or a buffer, which a `state_dict` shows?"""
 
 
 class ModuleState:
@@ -243,7 +245,7 @@ class ModuleState:
             for name, tensor in (*module._parameters.items(), *module._buffers.items()):
                 if tensor is not None and prefix + name not in known:
                     note_change(f"the module registers {prefix + name}")
-                    yield KeptTensor(prefix + name, name, tensor)
+                    yield KeptTensor(prefix + name, name, tensor, is_registered=True)
 
     def _find_attributes(
         self, saved: Snapshot, fakes: Mapping[int, Any], read: Collection[torch.Tensor]
@@ -424,6 +426,16 @@ def kept_tensor_error(kept: KeptTensor, because: str) -> CaptureError:
         "once under torch.no_grad() before exporting: then it is a constant of the program; or, if "
         f"the next call does not read it, take it away before forward returns, {_removal(kept)}"
         f"{_GROWN if _is_symbolic(kept.tensor) else ''}"
+    )
+
+
+def tell_of_unread(kept: KeptTensor, ran: Sequence[FunctionType]) -> None:
+    """Warn of a tensor that only others than the program could read."""
+    line = line_that_sets(kept.name, ran)
+    tell_of_change(
+        f"the module keeps a tensor in the attribute {kept.where}{f', at {line}' if line else ''}; "
+        "the next call does not read it, so the program does without: after a run of it the "
+        "attribute is what it was before. Return the tensor if it is needed."
     )
 
 

@@ -477,7 +477,7 @@ REFUSALS: dict[str, tuple[nn.Module, str]] = {
     ),
     "one buffer becomes two": (two_names(), "the buffer a = b is one tensor by several names"),
     "a new attribute": (
-        _vector(_assign("memory", lambda self, x: x + 1)),
+        _vector(_assign("memory", lambda self, x: x + getattr(self, "memory", 1))),
         "the module keeps a tensor in the attribute memory",
     ),
     "memory beside the tensor": (

@@ -84,8 +84,8 @@ class Holding(nn.Module):
         self.box.itself = self.box  # type: ignore[attr-defined]
 
     def forward(self, x: Tensor) -> Tensor:
-        self.change(self, x)
-        return self.inner(x)
+        found = self.change(self, x)
+        return self.inner(x + found if isinstance(found, Tensor) else x)
 
 
 def everything(value: Any, seen: dict[int, int] | None = None) -> Any:
@@ -110,7 +110,7 @@ def everything(value: Any, seen: dict[int, int] | None = None) -> Any:
 
 def test_everything_sees_a_change() -> None:
     module = Holding(lambda self, x: None)
-    for change, _ in KEPT + COUNTED:
+    for change, _ in KEPT + GROWN + COUNTED:
         before = everything(module)
         assert everything(module) == before
         saved = copy.deepcopy(module)
@@ -126,14 +126,31 @@ KEPT: list[tuple[Callable[[Any, Tensor], Any], str]] = [
     (lambda m, x: m.slotted.hide(x * 2), "slotted._Slotted__hidden"),
     (lambda m, x: setattr(m.more, "other", x * 2), "more.other"),
     (lambda m, x: setattr(m.record, "total", x * 2), "record.total"),
-    (lambda m, x: m.record.history.append(x * 2), r"record.history\[0\]"),
-    (lambda m, x: m.frozen.history.append(x * 2), r"frozen.history\[0\]"),
     (lambda m, x: setattr(m.bag, "total", x * 2), "bag.total"),
     (lambda m, x: m.bag.update(total=x * 2), r"bag\['total'\]"),
-    (lambda m, x: m.pair[0].append(x * 2), r"pair\[0\]\[2\]"),
     (lambda m, x: setattr(m.pair[1]["a"], "total", x * 2), r"pair\[1\]\['a'\].total"),
     (lambda m, x: setattr(m.hidden[0], "total", x * 2), r"hidden\[0\].total"),
 ]  # fmt: skip
+GROWN: list[tuple[Callable[[Any, Tensor], Any], str]] = [
+    (lambda m, x: m.record.history.append(x * 2), r"record.history\[0\]"),
+    (lambda m, x: m.frozen.history.append(x * 2), r"frozen.history\[0\]"),
+    (lambda m, x: m.pair[0].append(x * 2), r"pair\[0\]\[2\]"),
+]
+
+
+def read(change: Callable[[Any, Tensor], Any], where: str) -> Callable[[Any, Tensor], Any]:
+    """The same change in a call that reads what the last one left there."""
+    path = "m." + where.replace("\\", "")
+
+    def read_and_change(m: Any, x: Tensor) -> Any:
+        try:
+            found = eval(path, {"m": m})
+        except (AttributeError, LookupError):
+            found = None
+        change(m, x)
+        return found
+
+    return read_and_change
 
 
 def count(get: Callable[[Any], Any]) -> Callable[[Any, Tensor], None]:
@@ -164,6 +181,19 @@ COUNTED: list[tuple[Callable[[Any, Tensor], Any], str]] = [
 
 
 @pytest.mark.parametrize(("change", "where"), KEPT)
+def test_tensors_that_nothing_reads_are_told_of(
+    change: Callable[[Any, Tensor], Any], where: str
+) -> None:
+    module = Holding(change)
+    before = everything(module)
+    with pytest.warns(UserWarning, match=rf"keeps a tensor in the attribute {where}[,;]"):
+        export(module, (X,))
+    assert everything(module) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "where"), GROWN + [(read(change, where), where) for change, where in KEPT]
+)
 def test_tensors_are_refused(change: Callable[[Any, Tensor], Any], where: str) -> None:
     module = Holding(change)
     before = everything(module)

@@ -141,7 +141,7 @@ def test_a_module_on_meta_and_fakes_as_inputs() -> None:
 
 
 def _new_attribute(self: Any, x: torch.Tensor) -> torch.Tensor:
-    self.cache = x * 2
+    self.cache = x * 2 + getattr(self, "cache", 0)
     return x
 
 
@@ -162,7 +162,7 @@ def _deep_in_a_list(self: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def _in_a_dict(self: Any, x: torch.Tensor) -> torch.Tensor:
-    self.caches["k"] = x + 1
+    self.caches["k"] = x + self.caches.get("k", 1)
     return x
 
 
@@ -220,7 +220,7 @@ def test_what_is_taken_away_again_may_be_kept_meanwhile() -> None:
                 self.loss = None
             return out
 
-    with pytest.raises(CaptureError, match=r"before forward returns, (del self.seen|self.loss =)"):
+    with pytest.warns(UserWarning, match=r"keeps a tensor in the attribute (seen|loss)"):
         export(Noting(False), (X,))
     same(Noting(True), X)
 

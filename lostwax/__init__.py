@@ -9,16 +9,18 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lostwax import collector, doors
+from lostwax import collector, doors, namespaces
 
 if TYPE_CHECKING:
     from lostwax import errors, interop, ops, passes, pte
     from lostwax.capture.adaptive import capture
     from lostwax.capture.check import CheckResult, check
+    from lostwax.capture.draft import draft_export
     from lostwax.capture.export import export
     from lostwax.capture.joint import export_joint
     from lostwax.capture.shapes.collect import AdditionalInputs, ShapesCollection
     from lostwax.capture.shapes.dims import Dim, dims, mark_dynamic
+    from lostwax.capture.shapes.spec import Constraint
     from lostwax.capture.shapes.violations import refine_dynamic_shapes_from_suggested_fixes
     from lostwax.dialects.manager import EdgeConfig, EdgeProgramManager, to_edge
     from lostwax.fake import (
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     )
     from lostwax.fake.prop import FakeTensorProp
     from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
-    from lostwax.ir.decompose.core_aten import default_decompositions
+    from lostwax.ir.decompose.core_aten import CustomDecompTable, default_decompositions
     from lostwax.ir.diff import diff
     from lostwax.ir.program import ExportedProgram
     from lostwax.ir.pytree import register_dataclass
@@ -49,10 +51,10 @@ if TYPE_CHECKING:
         TensorArgument,
         TokenArgument,
     )
-    from lostwax.ir.unflatten.interpreter import InterpreterModule
+    from lostwax.ir.unflatten.interpreter import InterpreterModule, InterpreterModuleDispatcher
     from lostwax.ir.unflatten.unflatten import FlatArgsAdapter, UnflattenedModule, unflatten
     from lostwax.passes import Pipeline, move_to_device_pass
-    from lostwax.pt2 import load, save
+    from lostwax.pt2 import PT2ArchiveReader, PT2ArchiveWriter, is_pt2_package, load, save
     from lostwax.pte.executable import ExecutableConfig, ExecutableProgram
     from lostwax.sym import ShapeEnv
 
@@ -62,6 +64,8 @@ __all__ = [
     "AdditionalInputs",
     "CheckResult",
     "ConstantArgument",
+    "Constraint",
+    "CustomDecompTable",
     "CustomObjArgument",
     "Dim",
     "EdgeConfig",
@@ -78,10 +82,13 @@ __all__ = [
     "InputKind",
     "InputSpec",
     "InterpreterModule",
+    "InterpreterModuleDispatcher",
     "ModuleCallEntry",
     "ModuleCallSignature",
     "OutputKind",
     "OutputSpec",
+    "PT2ArchiveReader",
+    "PT2ArchiveWriter",
     "Pipeline",
     "ShapeEnv",
     "ShapesCollection",
@@ -98,10 +105,12 @@ __all__ = [
     "detect_fake_mode",
     "diff",
     "dims",
+    "draft_export",
     "errors",
     "export",
     "export_joint",
     "interop",
+    "is_pt2_package",
     "load",
     "mark_dynamic",
     "modules",
@@ -142,10 +151,12 @@ _HOME = {
     "TokenArgument": "lostwax.ir.signature",
     "register_dataclass": "lostwax.ir.pytree",
     "modules": "lostwax.ir.run.shared",
+    "CustomDecompTable": "lostwax.ir.decompose.core_aten",
     "default_decompositions": "lostwax.ir.decompose.core_aten",
     "Pipeline": "lostwax.passes",
     "move_to_device_pass": "lostwax.passes",
     "InterpreterModule": "lostwax.ir.unflatten.interpreter",
+    "InterpreterModuleDispatcher": "lostwax.ir.unflatten.interpreter",
     "FlatArgsAdapter": "lostwax.ir.unflatten.unflatten",
     "UnflattenedModule": "lostwax.ir.unflatten.unflatten",
     "unflatten": "lostwax.ir.unflatten.unflatten",
@@ -155,6 +166,8 @@ _HOME = {
     "ShapesCollection": "lostwax.capture.shapes.collect",
     "CheckResult": "lostwax.capture.check",
     "check": "lostwax.capture.check",
+    "draft_export": "lostwax.capture.draft",
+    "Constraint": "lostwax.capture.shapes.spec",
     "Dim": "lostwax.capture.shapes.dims",
     "dims": "lostwax.capture.shapes.dims",
     "mark_dynamic": "lostwax.capture.shapes.dims",
@@ -165,6 +178,9 @@ _HOME = {
     "to_edge": "lostwax.dialects.manager",
     "ExecutableConfig": "lostwax.pte.executable",
     "ExecutableProgram": "lostwax.pte.executable",
+    "PT2ArchiveReader": "lostwax.pt2",
+    "PT2ArchiveWriter": "lostwax.pt2",
+    "is_pt2_package": "lostwax.pt2",
     "load": "lostwax.pt2",
     "save": "lostwax.pt2",
 }
@@ -184,11 +200,37 @@ def __getattr__(name: str) -> Any:
     # `lostwax.capture` is a folder that can be called.
     if name in ("capture", "errors", "interop", "ops", "passes", "pte"):
         return _load(f"lostwax.{name}")
-    if name not in _HOME:
+    if name not in _HOME and name not in _NAMESPACES:
         raise AttributeError(f"module 'lostwax' has no attribute {name!r}")
-    value = getattr(_load(_HOME[name]), name)
+    value = sys.modules[f"lostwax.{name}"] if name in _NAMESPACES else _find(name)
     globals()[name] = value  # the next use does not come here
     return value
+
+
+def _find(name: str) -> Any:
+    """What a name of the face stands for."""
+    return getattr(_load(_HOME[name]), name)
+
+
+_NAMESPACES: dict[str, list[str]] = {
+    "decomp_utils": ["CustomDecompTable"],
+    "dynamic_shapes": [
+        *("AdditionalInputs", "Constraint", "Dim", "ShapesCollection", "dims"),
+        "refine_dynamic_shapes_from_suggested_fixes",
+    ],
+    "exported_program": [
+        *("ExportedProgram", "ModuleCallEntry", "ModuleCallSignature", "default_decompositions"),
+    ],
+    "graph_signature": [name for name, home in _HOME.items() if home == "lostwax.ir.signature"],
+    "pt2_archive": ["PT2ArchiveReader", "PT2ArchiveWriter", "is_pt2_package"],
+    "unflatten": [
+        *("FlatArgsAdapter", "InterpreterModule", "InterpreterModuleDispatcher"),
+        *("UnflattenedModule", "unflatten"),
+    ],
+}
+"""The names that torch.export has in modules below it; `lostwax.passes` is a file."""
+
+namespaces.add_namespaces("lostwax", _NAMESPACES, _find)
 
 
 def _load(module: str) -> Any:

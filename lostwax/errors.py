@@ -29,6 +29,11 @@ class LostwaxError(Exception):
         for seen in _watching.lists[-1:]:
             seen.append(self)
 
+    @property
+    def msg(self) -> str:
+        """The message, by the name that errors of torch.export have for it."""
+        return str(self)
+
     @classmethod
     def here(cls, what: str, *, why: str = "", instead: str) -> Self:
         """The error about what the user's code does now, with its line."""

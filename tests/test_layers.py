@@ -22,7 +22,17 @@ PACKAGE = Path(__file__).parent.parent / "lostwax"
 LAYERS = [
     ["cache"],
     ["location"],
-    ["classes", "collector", "doors", "errors", "handlers", "identity", "logs", "torch_version"],
+    [
+        "classes",
+        "collector",
+        "doors",
+        "errors",
+        "handlers",
+        "identity",
+        "logs",
+        "namespaces",
+        "torch_version",
+    ],
     ["branches", "undo"],
     ["sym"],
     ["types"],

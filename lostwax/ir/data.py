@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import TreeSpec
 
 from lostwax.ir.declared import DeclaredArguments
@@ -80,6 +80,14 @@ class ModuleCallSignature:
     original: DeclaredArguments | inspect.Signature | None = field(
         default=None, compare=False, repr=False
     )
+
+    def replace_all_uses_with(self, original_node: Node, new_node: Node) -> None:
+        """Let the arguments and results that name a node name another one."""
+        for arguments in (self.inputs, self.outputs):
+            arguments[:] = [
+                replace(a, name=new_node.name) if a.name == original_node.name else a
+                for a in arguments
+            ]
 
     @property
     def signature(self) -> inspect.Signature | None:

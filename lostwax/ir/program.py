@@ -7,17 +7,19 @@ loaded by its first call: few programs are asked for everything. Must not know h
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch._ops import OpOverload
+from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
 from lostwax.doors import enter
 from lostwax.errors import NotCallableError, NotPickledError, NotYetError
 from lostwax.ir.data import ModuleCallEntry, Program
+from lostwax.ir.signature import ExportGraphSignature
 
 
 class ExportedProgram(Program):
@@ -29,6 +31,9 @@ class ExportedProgram(Program):
     `constants` all else that was lifted, both under the names of the original. Calling a program
     is refused: `module()` gives a module to run.
     """
+
+    _report: Any
+    """What `draft_export` found; other programs have none."""
 
     def module(self, check_guards: bool = True) -> torch.nn.Module:
         """An ordinary `nn.Module` that runs this program.
@@ -70,6 +75,50 @@ class ExportedProgram(Program):
         from lostwax.ir.rules.verify import validate
 
         validate(self)
+
+    @property
+    def verifier(self) -> Any:
+        """The class that checks programs of this dialect: `program.verifier().check(program)`."""
+        from lostwax.ir.rules.verify import find_verifier
+
+        return find_verifier(self.dialect)
+
+    @property
+    def verifiers(self) -> list[Any]:
+        return [self.verifier]
+
+    def _update(
+        self,
+        graph_module: GraphModule,
+        graph_signature: ExportGraphSignature,
+        *,
+        state_dict: dict[str, torch.Tensor] | None = None,
+        constants: dict[str, Any] | None = None,
+        verifiers: Sequence[Any] | None = None,
+    ) -> ExportedProgram:
+        """A new program with another graph and signature, verified; passes written for torch.export
+        end so. The first of the `verifiers` says its dialect."""
+        made = replace(
+            self,
+            graph_module=graph_module,
+            graph_signature=graph_signature,
+            state_dict=self.state_dict if state_dict is None else state_dict,
+            constants=self.constants if constants is None else constants,
+            dialect=verifiers[0].dialect if verifiers else self.dialect,
+        )
+        made.validate()
+        return made
+
+    if not TYPE_CHECKING:  # else nothing would be a mistake
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what is missing. What torch's own functions look for means that they were called
+            with a program of ours."""
+            hint = "; a function of torch.export? It takes lostwax.interop.to_torch(program)"
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}"
+                + (hint if name in _LOOKED_FOR_BY_TORCH else "")
+            )
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotCallableError(
@@ -114,6 +163,21 @@ class ExportedProgram(Program):
         from lostwax.ir.notebook import program_html
 
         return program_html(self)
+
+
+_LOOKED_FOR_BY_TORCH = frozenset(
+    f"_{name}"
+    for name in (
+        "constants",
+        "example_inputs",
+        "graph_module",
+        "graph_signature",
+        "module_call_graph",
+        "range_constraints",
+        "state_dict",
+        "verifiers",
+    )
+)
 
 
 def _copy_entry(entry: ModuleCallEntry, memo: dict[int, Any]) -> ModuleCallEntry:

@@ -6,7 +6,6 @@ the end or not at all.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -26,12 +25,10 @@ from lostwax.pt2.container.weights import Payloads, Sharing
 from lostwax.pt2.container.writer import Writer
 from lostwax.pt2.graph.encode import encode
 from lostwax.pt2.peer import find_unchecked, find_unreadable
+from lostwax.pt2.records import check_record_name, close_archive
 from lostwax.pt2.schema import (
-    ARCHIVE_FORMAT,
-    ARCHIVE_VERSION,
     CONSTANTS,
     CONSTANTS_CONFIG,
-    CONTAINER_VERSION,
     EXTRA,
     MODEL,
     OPSET,
@@ -190,14 +187,14 @@ class _Records:
         self.weights, self.constants = Payloads("weight_"), Payloads("tensor_")
         self.small: list[tuple[str, bytes]] = []
         for name, program in programs.items():
-            _check_name(name)
+            check_record_name(name)
             _check_program(name, program)
             self._collect(program)
         self.sharing = Sharing({WEIGHTS: self.weights, CONSTANTS: self.constants})
         for name, program in programs.items():
             self._model(name, program, opset, example_inputs)
         for name, content in extra.items():
-            _check_name(name)
+            check_record_name(name)
             self.small.append((EXTRA + name, _to_bytes(name, content)))
         if self.weights.fake:
             warn(
@@ -242,12 +239,7 @@ class _Records:
                     writer.add(folder + name, memory.data())
             for name, data in self.small:
                 writer.add(name, data)
-            writer.add("archive_format", ARCHIVE_FORMAT)
-            writer.add("archive_version", ARCHIVE_VERSION)
-            writer.add(".data/version", CONTAINER_VERSION)
-            writer.add("byteorder", b"little")
-            writer.add(".data/serialization_id", _identity(writer))
-            writer.close()
+            close_archive(writer)
         except BaseException:
             writer.abandon()
             raise
@@ -255,20 +247,6 @@ class _Records:
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _check_name(name: Any) -> None:
-    parts = name.split("/") if isinstance(name, str) else [""]
-    if any(part in ("", ".", "..") for part in parts) or "\\" in name or "\0" in name:
-        raise SaveError(f"{name!r} cannot be the name of a record: it is not a plain path")
-
-
-def _identity(writer: Writer) -> bytes:
-    """40 digits that tell archives apart, made of the names and checksums of their records."""
-    digest = hashlib.sha256()
-    for name, crc in writer.checksums():
-        digest.update(f"{name}:{crc};".encode())
-    return str(int(digest.hexdigest(), 16))[:40].zfill(40).encode()
 
 
 def _pickle_example(inputs: Any) -> bytes:

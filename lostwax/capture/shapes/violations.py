@@ -289,25 +289,25 @@ def _quote(text: str) -> str:
 
 
 def refine_dynamic_shapes_from_suggested_fixes(
-    error: ConstraintViolationError | str, dynamic_shapes: Any
+    msg: ConstraintViolationError | str, dynamic_shapes: Any
 ) -> Any:
     """`dynamic_shapes` with the fixes that the error suggests.
 
-    `error` may also be its text. Relations that no Dim can express are not part of
+    `msg` is the error, or its text. Relations that no Dim can express are not part of
     `dynamic_shapes`: pass `error.constraints` to `export` as well, in place of those before.
     """
-    fixes = _read_fixes(error)
+    fixes = _read_fixes(msg)
     if isinstance(dynamic_shapes, str):
         dynamic_shapes = {WILDCARD: {0: Dim(dynamic_shapes)}}
     by_place = any(not fix.named for fix in fixes)
     if by_place or hasattr(dynamic_shapes, "dynamic_shapes"):  # a collection, ours or torch's
-        if isinstance(error, str):
+        if isinstance(msg, str):
             raise DynamicShapesError(
                 "these fixes are about sizes by their place in the call, which a text does not "
                 "tell\n  instead: pass the error itself, "
                 "refine_dynamic_shapes_from_suggested_fixes(error, dynamic_shapes)"
             )
-        return error.dynamic_shapes
+        return msg.dynamic_shapes
     known = roots_by_name(map(_as_dim, pytree.tree_leaves(dynamic_shapes)))
     return pytree.tree_map(lambda entry: _apply_fix(entry, _by_dim(fixes), known), dynamic_shapes)
 

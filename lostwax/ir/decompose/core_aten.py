@@ -22,7 +22,7 @@ from lostwax.ops.registry import find_decomposition, operator
 Table = Mapping[OpOverload, Decomposition]
 
 
-class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
+class CustomDecompTable(MutableMapping[OpOverload, Decomposition]):
     """Which operators `run_decompositions` takes apart, and how.
 
     Made by `default_decompositions()`, and edited like a dictionary: `del table[op]` keeps an
@@ -59,16 +59,20 @@ class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
         self[op]  # a KeyError if it is not there
         self.changed[op] = None
 
-    def copy(self) -> DecompositionTable:
+    def copy(self) -> CustomDecompTable:
         """Return a copy that can be edited without changing this table."""
-        made = DecompositionTable()
+        made = CustomDecompTable()
         made.changed.update(self.changed)
         made._offered.update(self._offered)
         return made
 
     __copy__ = copy
 
-    def offer(self, functions: Mapping[OpOverload, Decomposition]) -> DecompositionTable:
+    def materialize(self) -> dict[OpOverload, Decomposition]:
+        """The whole table as a dict. (torch.export's name; here all is there at any time.)"""
+        return dict(self.items())
+
+    def offer(self, functions: Mapping[OpOverload, Decomposition]) -> CustomDecompTable:
         """Take these operators apart where that is possible: a call that a function does not take
         stays whole. Return the table."""
         self._offered.update(functions)
@@ -78,7 +82,7 @@ class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
         """May the operator stay whole where it cannot be taken apart? Not if a user said how."""
         return op not in self.changed
 
-    def keep(self, *ops: OpOverload | OpOverloadPacket) -> DecompositionTable:
+    def keep(self, *ops: OpOverload | OpOverloadPacket) -> CustomDecompTable:
         """Leave these operators whole, whether the table has them or not; return the table."""
         for op in ops:
             names = op.overloads() if isinstance(op, OpOverloadPacket) else ()
@@ -99,14 +103,14 @@ class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
         return isinstance(op, OpOverload) and self.get(op) is not None
 
     def __repr__(self) -> str:
-        return f"DecompositionTable({len(self)} operators)"
+        return f"CustomDecompTable({len(self)} operators)"
 
 
 def as_table(table: Table | None) -> Table:
     """Return the table that a user passes, after checking it; the default one for None."""
     if table is None:
-        return DecompositionTable()
-    if isinstance(table, DecompositionTable):
+        return CustomDecompTable()
+    if isinstance(table, CustomDecompTable):
         return table
     if not isinstance(table, Mapping):
         raise TypeError(
@@ -121,7 +125,7 @@ def as_table(table: Table | None) -> Table:
 
 def find_told(table: Table, op: OpOverload) -> str:
     """What a table that a user passes says of an operator, in words; "": nothing of its own."""
-    if isinstance(table, DecompositionTable):
+    if isinstance(table, CustomDecompTable):
         if op not in table.changed:
             return ""
         return "says that it stays" if table.changed[op] is None else "has a function"
@@ -145,10 +149,10 @@ def _check_key(op: object) -> None:
         )
 
 
-def default_decompositions() -> DecompositionTable:
+def default_decompositions() -> CustomDecompTable:
     """Return the table of decompositions to core ATen, for you to edit: `del table[op]`,
     `table[op] = function`, `table.keep(op)`."""
-    return DecompositionTable()
+    return CustomDecompTable()
 
 
 def is_core(op: OpOverload) -> bool:

@@ -20,7 +20,7 @@ from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity
-from lostwax.ir.decompose.core_aten import DecompositionTable, default_decomposition
+from lostwax.ir.decompose.core_aten import CustomDecompTable, default_decomposition
 from lostwax.ir.decompose.expander import CannotExpand, Composite, Decomposition, Expander
 from lostwax.ir.text import source_place, type_text
 from lostwax.ir.trace.log import Step, Value, values_of
@@ -143,7 +143,7 @@ class Expansions:
             ) from error
 
     def _may_stay(self, target: OpOverload) -> bool:
-        return isinstance(self.table, DecompositionTable) and self.table.may_stay(target)
+        return isinstance(self.table, CustomDecompTable) and self.table.may_stay(target)
 
     def _trace(
         self, node: Node, decomposition: Decomposition, used: Any, shown: bool

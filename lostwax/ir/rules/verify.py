@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import ClassVar
 
 from torch.fx import GraphModule, Node
 
+from lostwax.cache import cached
 from lostwax.errors import VerificationError
 from lostwax.ir.data import Program
 from lostwax.ir.graph.lookup import subgraphs
@@ -55,6 +57,23 @@ class ProgramRule:
 
 
 Rule = GraphRule | ProgramRule
+
+
+class Verifier:
+    """The rules of a dialect as torch.export hands them around:
+    `program.verifier().check(program)`."""
+
+    dialect: ClassVar[str] = "ATEN"
+
+    def check(self, ep: Program) -> None:
+        """Raise a `VerificationError` if the program breaks a rule of its dialect."""
+        validate(ep)
+
+
+@cached(100)
+def find_verifier(dialect: str) -> type[Verifier]:
+    """The class of a dialect: one for each, so that they can be compared."""
+    return type(f"{dialect.title()}Verifier", (Verifier,), {"dialect": dialect})
 
 
 def validate(program: Program, rules: Sequence[Rule] | None = None) -> None:

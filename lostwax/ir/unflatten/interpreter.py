@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._pytree import TreeSpec
 
 from lostwax.errors import InputStructureError, SwapError
+from lostwax.identity import ByIdentity
 from lostwax.ir.pytree import leaf_text, sketch, sketch_spec
 from lostwax.ir.run.calling import Convention
 from lostwax.ir.run.control import find_runner
@@ -131,6 +132,38 @@ class GraphsModule(Container):
         arg_names: list[str]
         """The names of the arguments of its first call."""
 
+    _type_name: str | None = None
+
+    def type_name(self) -> str | None:
+        """The class of the original's module, `torch.nn.modules.linear.Linear`; None if no node of
+        the program says it."""
+        return self._type_name
+
+    def finalize(self) -> None:
+        """Take note of changes: to be called after a graph of this module was edited."""
+        made = ByIdentity[ModuleBody, ModuleBody]()
+        for name, body in self.bodies.items():
+            if body not in made:
+                made[body] = body.with_graph(body.graph)
+            self.bodies[name] = made[body]
+
+    def print_readable(
+        self,
+        print_output: bool = True,
+        include_stride: bool = False,
+        include_device: bool = False,
+        colored: bool = False,
+    ) -> str:
+        """Print and return the graphs as Python, with those of the submodules nested. The text is
+        the same with strides, devices and colours asked for: it has neither."""
+        text = self._readable_text()
+        if print_output:
+            sys.stdout.write(text + "\n")
+        return text
+
+    def _readable_text(self) -> str:
+        raise NotImplementedError
+
     def __getattr__(self, name: str) -> Any:
         """Find `graph` and `arg_names`; state with one of these names comes first."""
         if name in ("graph", "arg_names"):
@@ -184,12 +217,21 @@ class InterpreterModule(GraphsModule):
                 "  instead: call the whole unflattened module"
             )
 
-    def print_readable(self, print_output: bool = True) -> str:
-        """Print and return the graphs as Python, with those of the submodules nested."""
-        text = readable_text(self, type(self).__name__)
-        if print_output:
-            sys.stdout.write(text + "\n")
-        return text
+    def _readable_text(self) -> str:
+        return readable_text(self, type(self).__name__)
+
+
+class InterpreterModuleDispatcher(InterpreterModule):
+    """A submodule whose calls have different graphs: which one runs, the call says."""
+
+    def call_modules(self) -> list[InterpreterModule]:
+        """A module for each call, in order, with its graph alone. They share what they hold."""
+        found = []
+        for name, body in self.bodies.items():
+            made = InterpreterModule()
+            made.__dict__.update(self.__dict__, bodies={name: body})
+            found.append(made)
+        return found
 
 
 def _flat_arguments(

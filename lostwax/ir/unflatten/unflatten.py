@@ -8,7 +8,6 @@ operators run in the same order.
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -46,6 +45,7 @@ from lostwax.ir.unflatten.interpreter import (
     Container,
     GraphsModule,
     InterpreterModule,
+    InterpreterModuleDispatcher,
     ModuleBody,
     allow_depth,
     find_by_path,
@@ -73,6 +73,11 @@ class FlatArgsAdapter(ABC):
 
         Both specs describe `(args, kwargs)`. `obj` is the module that is called.
         """
+
+    def get_flat_arg_paths(self) -> list[str]:
+        """The paths by which an adapter picks its arguments, for those who want to know them;
+        lostwax does not ask."""
+        return []
 
 
 def unflatten(
@@ -126,9 +131,7 @@ class UnflattenedModule(GraphsModule):
     @accept_self
     def forward(self, /, *args: Any, **kwargs: Any) -> Any:
         self._check_idle()
-        if self.flat_args_adapter is not None:
-            args, kwargs = self._adapt(self.flat_args_adapter, args, kwargs)
-        inputs = self._convention.bind(args, kwargs)
+        inputs = self.process_forward_inputs(*args, **kwargs)
         if self._check_overlap is not None:
             self._check_overlap(inputs)
         if self._check_asks is not None:
@@ -143,6 +146,13 @@ class UnflattenedModule(GraphsModule):
         if self._rebind is not None:
             results = self._rebind(self, results)
         return self._rebuild(results)
+
+    @accept_self
+    def process_forward_inputs(self, /, *args: Any, **kwargs: Any) -> Sequence[Any]:
+        """The values that a call passes to the graph: adapted, checked, flat."""
+        if self.flat_args_adapter is not None:
+            args, kwargs = self._adapt(self.flat_args_adapter, args, kwargs)
+        return self._convention.bind(args, kwargs)
 
     def _run(self, *inputs: Any) -> Sequence[Any]:
         try:
@@ -192,13 +202,9 @@ class UnflattenedModule(GraphsModule):
             _replace_dtypes_and_devices(self, moves, casts)
         return self
 
-    def print_readable(self, print_output: bool = True) -> str:
-        """Print and return the graphs as Python, with those of the submodules nested."""
+    def _readable_text(self) -> str:
         with allow_depth(self._depth):
-            text = readable_text(self, "UnflattenedModule")
-        if print_output:
-            sys.stdout.write(text + "\n")
-        return text
+            return readable_text(self, "UnflattenedModule")
 
 
 def _replace_dtypes_and_devices(
@@ -244,15 +250,33 @@ def _build_modules(root: UnflattenedModule, program: ExportedProgram, bodies: Mo
             held[name] = _make_module(path, bodies) if known is None else known
         made[path] = held[name]  # type: ignore[assignment]
     _fill_state(made, program)
+    for path, name in _type_names(program).items():
+        if isinstance(made.get(path), GraphsModule):
+            made[path].__dict__["_type_name"] = name
     for path, name, graph in bodies.subgraphs:
         made[path].register_module(name, copy_module(run_by_python(graph))[0])
+
+
+def _type_names(program: ExportedProgram) -> dict[str, str]:
+    """The classes of the original's modules by path, as the nodes tell them."""
+    stacks = [node.meta.get("nn_module_stack") or {} for node in program.graph.nodes]
+    return {
+        path.partition("@")[0]: kind
+        if isinstance(kind, str)
+        else f"{kind.__module__}.{kind.__qualname__}"
+        for stack in stacks
+        for path, kind in stack.values()
+    }
 
 
 def _make_module(path: str, bodies: ModuleBodies) -> Container:
     if path not in bodies.of:
         return Container()
-    module = InterpreterModule()
-    module.bodies = bodies.of[path]
+    held = bodies.of[path]
+    first = next(iter(held.values()))
+    is_one = all(body is first for body in held.values())
+    module = InterpreterModule() if is_one else InterpreterModuleDispatcher()
+    module.bodies = held
     return module
 
 

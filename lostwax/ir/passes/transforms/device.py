@@ -29,10 +29,10 @@ from lostwax.ops.registry import operator
 Location = str | torch.device | Mapping[str, str]
 
 
-def move_to_device_pass(program: ExportedProgram, location: Location) -> ExportedProgram:
+def move_to_device_pass(ep: ExportedProgram, location: Location) -> ExportedProgram:
     """Return the program on another device. `location` is a device, or maps devices by name to
     where what is on them goes: `{"cpu": "cuda:0"}`. The given program stays where it is."""
-    return MoveToDevice(location)(program)
+    return MoveToDevice(location)(ep)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
-from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.immutable_collections import immutable_list
 from torch.fx.node import map_arg
 
@@ -33,6 +32,7 @@ from lostwax.dialects.promotion import (
 from lostwax.errors import LoweringError
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.data import ModuleCallEntry
+from lostwax.ir.graph.graph_module import ReadableModule
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.graph.retype import PROVENANCE, mode_of
 from lostwax.ir.graph.writer import GraphWriter, base_name
@@ -208,7 +208,7 @@ class _GraphLowering:
                 self._lower_child(node)
             elif node.op == "output":
                 self._copy(node)
-        made = _LazyGraphModule(self.children, self.writer.finish())
+        made = ReadableModule(self.children, self.writer.finish())
         made.meta.update(self.module.meta)
         return made
 

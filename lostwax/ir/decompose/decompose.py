@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeVar
 from torch import no_grad
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, GraphModule, Node
-from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.immutable_collections import immutable_list
 from torch.fx.node import map_arg
 
@@ -30,6 +29,7 @@ from lostwax.ir.decompose.expander import Decomposition
 from lostwax.ir.decompose.expansion import Expansion, Expansions
 from lostwax.ir.graph.cse import call_key
 from lostwax.ir.graph.effects import has_effect, visible_nodes
+from lostwax.ir.graph.graph_module import ReadableModule
 from lostwax.ir.graph.lookup import all_nodes, find_attribute
 from lostwax.ir.graph.numbers import SeenNumbers
 from lostwax.ir.graph.retype import mode_of, same_type
@@ -127,7 +127,7 @@ def _rewrite(
     node. The values of the nodes `wanted` stay, even if nobody reads them."""
     rewriter = _Rewriter(module, expansions, mode)
     graph = rewriter.run(wanted)
-    made = _LazyGraphModule(rewriter.children, graph)
+    made = ReadableModule(rewriter.children, graph)
     made.meta.update(module.meta)
     return made, rewriter.names
 

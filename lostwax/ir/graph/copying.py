@@ -12,10 +12,10 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
-from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from lostwax.fake.tensor import storage_key
+from lostwax.ir.graph.graph_module import ReadableModule
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.graph.writer import NO_KWARGS, GraphWriter
 
@@ -31,7 +31,7 @@ def copy_module(module: GraphModule) -> tuple[GraphModule, dict[Node, Node]]:
             children[node.target] = (
                 copy_module(value)[0] if isinstance(value, GraphModule) else value
             )
-    copy = _LazyGraphModule(children, graph, module.__class__.__name__)
+    copy = ReadableModule(children, graph, module.__class__.__name__)
     copy.meta = dict(module.meta)
     return copy, nodes
 

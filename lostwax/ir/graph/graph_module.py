@@ -6,6 +6,7 @@ is the only file that knows how FX keeps a module's attributes. Must not know wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,10 +14,26 @@ from torch import fx, nn
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 
+class ReadableModule(_LazyGraphModule):
+    """A graph module whose `forward` is generated when it is first called, and whose text reads as
+    torch's own: FX writes plain types for torch's fakes alone."""
+
+    def print_readable(self, print_output: bool = True, *args: Any, **options: Any) -> str:
+        """Return the code with types and places, and print it."""
+        text = super().print_readable(False, *args, **options)
+        text = _NAMED_TYPE.sub(r': "\1"', text)
+        if print_output:
+            print(text)  # noqa: T201
+        return text
+
+
+_NAMED_TYPE = re.compile(r': "FakeTensor\(([^"]*)\)"')
+
+
 def make_graph_module(children: Mapping[str, nn.Module], graph: fx.Graph) -> fx.GraphModule:
     """The module of a graph and of the sub-graphs that it reads, by their names, which have no
     dots. Its `forward` is generated when it is first called."""
-    cls: Any = type("GraphModule", (_LazyGraphModule,), _NAMESPACE.copy())
+    cls: Any = type("GraphModule", (ReadableModule,), _NAMESPACE.copy())
     made: Any = object.__new__(cls)
     attributes = _TEMPLATE.copy()
     for name, make_container in _CONTAINERS:
@@ -28,7 +45,7 @@ def make_graph_module(children: Mapping[str, nn.Module], graph: fx.Graph) -> fx.
     return made  # type: ignore[no-any-return]
 
 
-_LIKE: Any = _LazyGraphModule({}, fx.Graph())
+_LIKE: Any = ReadableModule({}, fx.Graph())
 _TEMPLATE: dict[str, Any] = {**vars(_LIKE), "_graph": None}
 _CONTAINERS = [(name, type(value)) for name, value in _TEMPLATE.items() if hasattr(value, "clear")]
 _NAMESPACE = {

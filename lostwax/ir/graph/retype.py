@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from torch import Tensor
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
@@ -72,6 +73,8 @@ def _retype_graph(
 ) -> None:
     for node in graph.nodes:
         was = before.get(node)
+        if was is not None and was.val is not node.meta.get("val", _ABSENT):
+            _drop_foreign(node, was)
         if node.op == "placeholder":
             if was is not None and was.val is not node.meta.get("val"):
                 changed.add(node)
@@ -82,6 +85,21 @@ def _retype_graph(
                 _retype(node, mode, was, changed)
         elif node.op == "output" and "val" in node.meta:
             node.meta["val"] = map_arg(node.args[0], recorded_value)
+
+
+def _drop_foreign(node: Node, was: NodeForm) -> None:
+    """Put back the value from before the edit in the place of one that is not ours: tools of
+    torch's write their own fakes, and numbers where a program has symbols."""
+    is_number = isinstance(was.val, SYMBOLIC)
+    if is_number or (was.val is not _ABSENT and is_foreign(node.meta.get("val"))):
+        node.meta["val"] = was.val
+
+
+def is_foreign(value: Any) -> bool:
+    """Is it, or does it hold, a tensor that is not one of our fakes?"""
+    if isinstance(value, (tuple, list)):
+        return any(map(is_foreign, value))
+    return isinstance(value, Tensor) and not isinstance(value, FakeTensor)
 
 
 def _retype_bodies(

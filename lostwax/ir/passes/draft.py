@@ -22,7 +22,15 @@ from lostwax.fake.tensor import storage_key
 from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
 from lostwax.ir.graph.copying import copy_module
 from lostwax.ir.graph.lookup import find_attribute, graph_modules
-from lostwax.ir.graph.retype import NodeForm, fill_provenance, mode_of, node_forms, retype
+from lostwax.ir.graph.outline import outline_modules
+from lostwax.ir.graph.retype import (
+    NodeForm,
+    fill_provenance,
+    is_foreign,
+    mode_of,
+    node_forms,
+    retype,
+)
 from lostwax.ir.graph.writer import insert_node
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import (
@@ -60,6 +68,7 @@ class Draft:
         self.program = program
         """The program that the draft was made of; read only."""
         self.graph_module, nodes = copy_module(program.graph_module)
+        self._graph = self.graph_module.graph
         self.state_dict = dict(program.state_dict)
         self.constants = dict(program.constants)
         self.example_inputs = program.example_inputs
@@ -71,6 +80,7 @@ class Draft:
         )
         self.outputs: list[OutputSpec] = list(signature.output_specs)
         self.mode = mode_of(program.graph)
+        _refuse_foreign(placeholders)
         self._given = list(self.inputs.items())
         self._results: list[Any] = list(self.graph.output_node().args[0])  # type: ignore[arg-type]
         self._forms: dict[Node, NodeForm] = node_forms(m.graph for m in self.graph_modules())
@@ -178,23 +188,32 @@ class Draft:
         Inputs are recognised by their names, else by their order."""
         if module is self.graph_module:
             return
-        by_name = {n.name: spec for n, spec in self._given}
-        nodes = [n for n in module.graph.nodes if n.op == "placeholder"]
-        if not all(n.name in by_name for n in nodes) and len(nodes) == len(by_name):
-            by_name = {n.name: spec for n, (_, spec) in zip(nodes, self._given, strict=True)}
-        before = {id(spec): node.meta for node, spec in self._given}
         for node in self.graph.nodes:  # a node with an old node's name has its provenance
             self._origins.setdefault(node.name, node.meta)
-        self.graph_module = module
-        self.inputs = {n: by_name[n.name] for n in nodes if n.name in by_name}
-        for node, spec in self.inputs.items():
-            if "val" not in node.meta:
-                node.meta.update(before[id(spec)])
+        self.graph_module, self._graph = module, module.graph
+        self._recognise_inputs(self._given)
+
+    def _recognise_inputs(self, before: list[tuple[Node, InputSpec]]) -> None:
+        """Say of the placeholders of another graph what they stand for, by those of the last."""
+        by_name = {n.name: (n, spec) for n, spec in before}
+        nodes = self.graph.find_nodes(op="placeholder")
+        if not all(n.name in by_name for n in nodes) and len(nodes) == len(by_name):
+            by_name = {n.name: known for n, known in zip(nodes, before, strict=True)}
+        self.inputs = {}
+        for node in nodes:
+            if node.name in by_name:
+                was, self.inputs[node] = by_name[node.name]
+                if "val" not in node.meta:
+                    node.meta.update(was.meta)
 
     # --------------------------------------------------------------------------------- the end
 
     def finish(self) -> ExportedProgram:
         """Return the edited program. The one that it was a draft of is as before."""
+        if self.graph is not self._graph:  # FX's tools sort nodes into a new one
+            placeholders = self._graph.find_nodes(op="placeholder")
+            self._recognise_inputs([(n, self.inputs[n]) for n in placeholders if n in self.inputs])
+        outline_modules(self.graph_module)
         self._lift_attributes()
         self._return_lost_inputs()
         self.retype()
@@ -323,6 +342,20 @@ class Draft:
             seen.add(name)
             name = self._renamed[name]
         return name
+
+
+def _refuse_foreign(placeholders: Iterable[Node]) -> None:
+    """Refuse a program whose inputs had other values written over: what they were, with their
+    symbols, stood nowhere else."""
+    for node in placeholders:
+        if is_foreign(node.meta.get("val")):
+            raise PassError(
+                f"the input {node.name!r} has a {type(node.meta['val']).__name__} as meta['val'] "
+                "that is not lostwax's: a tool of torch's, such as FakeTensorProp, has written to "
+                "the graph of the program itself\n"
+                "  instead: give the tool copy.deepcopy(program.graph_module), or run it in a pass"
+                ", FxPass(tool)(program); this program must be exported or loaded again"
+            )
 
 
 def _free_name(name: str, taken: Iterable[str]) -> str:

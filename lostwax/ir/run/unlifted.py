@@ -39,6 +39,7 @@ class UnliftedModule(GraphModule):
 
     _runner: Any
     _constants: dict[str, Any]
+    _code: str
     _edited: Callable[..., Any] | None = None
     """What runs since `recompile()`."""
 

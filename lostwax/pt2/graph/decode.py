@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
-from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from lostwax.cache import Cache, cached_by_identity
 from lostwax.errors import LoadError, LostwaxError
@@ -26,6 +25,7 @@ from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import new_fake
 from lostwax.ir.data import ModuleCallEntry
 from lostwax.ir.graph.control import LISTS, TUPLES
+from lostwax.ir.graph.graph_module import ReadableModule
 from lostwax.ir.graph.writer import SPOKEN, GraphWriter, base_name, graph_border
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import RangeConstraints
@@ -263,7 +263,7 @@ class _GraphReader:
         made = self.writer.finish()
         with self.reading.here(f"the order of graph {self.title!r}"):
             self._rearrange(made, self.beside.get("order", {}).get(self.title))
-        return _LazyGraphModule(self.children, made)
+        return ReadableModule(self.children, made)
 
     def _rearrange(self, graph: fx.Graph, names: list[str] | None) -> None:
         """Put the nodes in the order that our own record has."""

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from lostwax.ir.graph.graph_module import make_graph_module
+from lostwax.ir.graph.graph_module import ReadableModule, make_graph_module
 
 
 def make_graph() -> fx.Graph:
@@ -21,7 +21,7 @@ def make_graph() -> fx.Graph:
 
 
 def make_both() -> tuple[fx.GraphModule, fx.GraphModule]:
-    return make_graph_module({}, make_graph()), _LazyGraphModule({}, make_graph())
+    return make_graph_module({}, make_graph()), ReadableModule({}, make_graph())
 
 
 def test_it_is_what_fx_makes() -> None:

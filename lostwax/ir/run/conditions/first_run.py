@@ -65,6 +65,9 @@ def _is_plain(values: Any) -> bool:
 
 
 class _Comparing(TorchDispatchMode):
+    supports_higher_order_operators = True
+    """Those of torch's own, such as `auto_functionalized`, run as they would without us."""
+
     def __init__(self, nodes: dict[OpOverload, list[Node]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._nodes = nodes

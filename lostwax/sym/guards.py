@@ -171,16 +171,26 @@ class Declarations:
         wrong = {s: _find_counterexample(guard.cond, s) for s in dims}
         dims.sort(key=lambda s: wrong[s] is None)
         gives_way = any(not s.declared for s in guard.cond.symbols())
-        for symbol, form in self._find_forms(guard.cond, dims):
-            statements, code = self._restrict(symbol, form)
-            if code and (gives_way or self.implications.is_implied(born, statements, guard.cond)):
-                return Violation(_name(symbol), guard, wrong[symbol], code)
+
+        def find_first(found: Iterable[tuple[Symbol, Expr]]) -> Violation | None:
+            for symbol, form in found:
+                told, code = self._restrict(symbol, form)
+                if code and (gives_way or self.implications.is_implied(born, told, guard.cond)):
+                    return Violation(_name(symbol), guard, wrong[symbol], code)
+            return None
+
+        violation = find_first(self._find_forms(guard.cond, dims))
+        if violation is not None:
+            return violation
         forms = [(s, self.forms.normal(s.expr)) for s in dims]
         restrictions = [self._restrict(s, f) for s, f in forms if f is s.expr or _is_affine(f)]
         together = [x for statements, _ in restrictions for x in statements]
         if self.implications.is_implied(born, together, guard.cond):
             lines = [line for _, code in restrictions for line in code.splitlines()]
             return Violation(_name(dims[0]), guard, wrong[dims[0]], "\n".join(dict.fromkeys(lines)))
+        violation = find_first(_solve(guard.cond, guard.cond.poly, dims))
+        if violation is not None:
+            return violation
         names = {s: _name(s) for s in guard.cond.symbols()}
         code = f'constraints=["{show(guard.cond, names)}"]'
         return Violation(_name(dims[0]), guard, wrong[dims[0]], code)
@@ -193,14 +203,8 @@ class Declarations:
             if form is symbol.expr or _is_affine(form):
                 yield symbol, form
         poly = self._take_extrema_as_in_example(cond.poly)
-        if cond.kind != "eq" or poly.composite or poly is cond.poly:
-            return
-        for symbol in reversed(dims):
-            k = poly.terms.get((symbol,), 0)
-            if abs(k) == 1:
-                form = symbol.expr.subtract(poly.scale(k))
-                if _is_affine(form):
-                    yield symbol, form
+        if poly is not cond.poly:
+            yield from _solve(cond, poly, dims)
 
     def _take_extrema_as_in_example(self, e: Expr) -> Expr:
         """With each `max` and `min` replaced by the operand that is it in the example."""
@@ -260,6 +264,18 @@ class Declarations:
         n = form.terms[head]
         rest = self.algebra.make_atom("mod", (symbol.expr, self.algebra.make_constant(n)))
         return self.algebra.make_condition("eq", rest.shift(-(form.terms.get((), 0) % n)))
+
+
+def _solve(cond: BoolExpr, poly: Expr, dims: list[Symbol]) -> Iterator[tuple[Symbol, Expr]]:
+    """What a condition `poly == 0` makes of each dimension, as far as a Dim can be that."""
+    if cond.kind != "eq" or poly.composite:
+        return
+    for symbol in reversed(dims):
+        k = poly.terms.get((symbol,), 0)
+        if abs(k) == 1:
+            form = symbol.expr.subtract(poly.scale(k))
+            if _is_affine(form):
+                yield symbol, form
 
 
 def _is_affine(form: Expr) -> bool:

@@ -162,11 +162,33 @@ def _find_fixes(violations: Sequence[Violation], spec: Spec) -> list[Fix]:
         for line in violation.fix.splitlines():
             for fix in _read_line(line):
                 found.setdefault(_as_number_fix(fix) if fix.dim in numbers else fix, violation)
-    found = _strongest_fixes(found)
+    found = _strongest_fixes(_tie_roots(found, spec))
     redeclared = _redeclared_names(found)
     told = [_state_by_path(fix, v, redeclared) for fix, v in found.items()]
     told += [Fix("", "constraint", text) for text in _rewrite_constraints(spec, redeclared)]
     return _sort_fixes(told)
+
+
+def _tie_roots(found: dict[Fix, Violation], spec: Spec) -> dict[Fix, Violation]:
+    """Of `c = a + 2` and `c = b + 2` only one can be declared; the other one says `b = a`."""
+    names, first = [*spec.named_dims], dict[str, Fix]()
+    tied: dict[Fix, Violation] = {}
+    for fix, violation in found.items():
+        kept = first.setdefault(fix.dim, fix) if fix.kind == "derived" else fix
+        if kept is not fix and fix.value[0] != kept.value[0]:
+            (root, scale, offset), (other, *rest) = sorted(
+                (kept.value, fix.value), key=lambda value: _find_place(value[0], names)
+            )
+            step, remainder = divmod(offset - rest[1], scale)
+            if scale == rest[0] and not remainder:
+                fix = Fix(other, "derived", (root, 1, step))
+        tied.setdefault(fix, violation)
+    return tied
+
+
+def _find_place(name: str, names: Sequence[str]) -> int:
+    """How early a Dim stands among these; what is none comes last."""
+    return names.index(name) if name in names else len(names)
 
 
 def _strongest_fixes(found: dict[Fix, Violation]) -> dict[Fix, Violation]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         unset_fake_temporarily,
     )
     from lostwax.fake.prop import FakeTensorProp
+    from lostwax.interop.patching import patch_torch_export
     from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
     from lostwax.ir.decompose.core_aten import CustomDecompTable, default_decompositions
     from lostwax.ir.diff import diff
@@ -117,6 +118,7 @@ __all__ = [
     "move_to_device_pass",
     "ops",
     "passes",
+    "patch_torch_export",
     "pte",
     "refine_dynamic_shapes_from_suggested_fixes",
     "register_dataclass",
@@ -181,6 +183,7 @@ _HOME = {
     "PT2ArchiveReader": "lostwax.pt2",
     "PT2ArchiveWriter": "lostwax.pt2",
     "is_pt2_package": "lostwax.pt2",
+    "patch_torch_export": "lostwax.interop.patching",
     "load": "lostwax.pt2",
     "save": "lostwax.pt2",
 }

@@ -15,6 +15,7 @@ from lostwax.errors import (
     ConstraintViolationError,
     InputValueError,
     LoadError,
+    LostwaxError,
     NotCallableError,
     NotYetError,
     SaveError,
@@ -315,3 +316,89 @@ def test_an_archive_that_fails_is_not_written(tmp_path):
         archive.write_string("more", "c")
     with pytest.raises(SaveError, match="plain path"):
         lostwax.PT2ArchiveWriter(path).write_string("../up", "c")
+
+
+# ---------------------------------------------------------------------------- torch's own programs
+
+
+@pytest.fixture(scope="module")
+def peer():
+    return torch.export.export(Pair(), (torch.ones(3), torch.ones(3)))
+
+
+TAKERS = {
+    "check": lambda program: lostwax.check(program, Pair()),
+    "diff": lambda program: lostwax.diff(program, program),
+    "modules": lambda program: lostwax.modules({"a": program}),
+    "pass": lambda program: lostwax.passes.DeadCode()(program),
+    "save": lambda program: lostwax.save(program, io.BytesIO()),
+    "to_edge": lambda program: lostwax.to_edge(program),
+    "unflatten": lambda program: lostwax.unflatten(program),
+}
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+def test_a_program_of_torch_is_refused_with_the_call_that_converts_it(taker, peer):
+    with pytest.raises((TypeError, LostwaxError), match=r"lostwax\.interop\.from_torch\(program\)"):
+        TAKERS[taker](peer)
+
+
+def test_conversions_say_which_way_they_go(program, peer):
+    with pytest.raises(TypeError, match="one of lostwax already"):
+        lostwax.interop.from_torch(program)
+    with pytest.raises(TypeError, match="to_torch takes a program of lostwax"):
+        lostwax.interop.to_torch(peer)
+
+
+def test_torch_says_how_it_takes_a_program_of_ours(program):
+    with pytest.raises(AttributeError, match=r"lostwax\.interop\.to_torch\(program\)"):
+        torch.export.unflatten(program)
+    with pytest.raises(AttributeError, match=r"no attribute 'wax'$"):
+        _ = program.wax
+
+
+# ------------------------------------------------------------------------- code that is not changed
+
+
+def run_existing_code():
+    """As somebody wrote it for torch.export."""
+    shapes = {"x": {0: torch.export.Dim("n")}, "y": {0: torch.export.Dim("n")}}
+    args = torch.ones(3), torch.ones(3)
+    program = torch.export.export(Pair(), args, dynamic_shapes=shapes)
+    assert isinstance(program, torch.export.ExportedProgram)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    loaded = torch.export.load(file).run_decompositions(torch.export.default_decompositions())
+    modules = torch.export.unflatten(loaded)
+    two = torch.full((2,), 2.0), torch.full((2,), 2.0)
+    assert modules(*two).tolist() == [4.0, 4.0]
+    assert loaded.module()(*two).tolist() == [4.0, 4.0]
+    return loaded
+
+
+def test_existing_code_uses_lostwax_in_a_block():
+    names = torch.export.__all__
+    before = {name: getattr(torch.export, name) for name in names}
+    with lostwax.patch_torch_export():
+        loaded = run_existing_code()
+        there = [name for name in names if getattr(torch.export, name) is before[name]]
+        assert type(lostwax.interop.to_torch(loaded)) is before["ExportedProgram"]
+    assert there == []
+    assert isinstance(loaded, lostwax.ExportedProgram)
+    assert {name: getattr(torch.export, name) for name in names} == before
+    assert type(run_existing_code()) is torch.export.ExportedProgram
+
+
+def test_the_block_puts_back_what_it_changed_if_it_raises():
+    before = torch.export.export
+    with pytest.raises(ZeroDivisionError), lostwax.patch_torch_export():
+        1 / 0  # noqa: B018
+    assert torch.export.export is before
+
+
+def test_dims_that_were_made_before_are_taken():
+    n = torch.export.Dim("n")
+    with lostwax.patch_torch_export():
+        program = torch.export.export(torch.nn.ReLU(), (torch.ones(3),), dynamic_shapes=({0: n},))
+    assert program.module()(torch.ones(5)).shape == (5,)

@@ -25,7 +25,7 @@ from lostwax.capture.check_inputs import DrawnCall, draw_calls, example_call
 from lostwax.capture.steps.provenance import Provenance
 from lostwax.doors import enter
 from lostwax.errors import CheckError, InputStructureError, InputValueError
-from lostwax.ir.program import ExportedProgram
+from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.pytree import leaf_paths, sketch
 from lostwax.ir.run.module import call_convention
 from lostwax.ir.signature import InputKind
@@ -149,9 +149,7 @@ def _check_executable(
     seed: int,
 ) -> CheckResult:
     if not isinstance(executable, enter("ExecutableProgram")):
-        raise CheckError(
-            f"a program or an executable is checked; this is a {type(executable).__qualname__}"
-        )
+        check_is_program(executable, "check")
     rtol, atol = tolerances
     found: CheckResult = enter("check_executable")(
         executable, module, inputs, method=method, draws=draws, rtol=rtol, atol=atol, seed=seed

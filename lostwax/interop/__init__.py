@@ -7,10 +7,14 @@ from typing import Any
 
 from lostwax.interop.exchange import from_torch, to_torch
 
-__all__ = ["from_torch", "to_executorch_edge", "to_torch"]
+__all__ = ["from_torch", "patch_torch_export", "to_executorch_edge", "to_torch"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "patch_torch_export":  # loads files and modules, which few need
+        from lostwax.interop.patching import patch_torch_export
+
+        return patch_torch_export
     if name == "to_executorch_edge":  # loads the dialects, which few need
         from lostwax.interop.executorch import to_executorch_edge
 

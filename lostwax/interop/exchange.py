@@ -24,7 +24,7 @@ from lostwax.fake.tensor import new_fake
 from lostwax.identity import ByIdentity
 from lostwax.ir.passes.transforms.copies import SeparateWrites, lent_state, needs_copies
 from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gradients
-from lostwax.ir.program import ExportedProgram
+from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.run.write_back import copy_with_strides
 from lostwax.pt2.graph.decode import decode
 from lostwax.pt2.graph.encode import encode
@@ -43,6 +43,7 @@ def to_torch(program: ExportedProgram) -> torch.export.ExportedProgram:
     """
     from torch._export.serde import schema, serialize
 
+    check_is_program(program, "to_torch")
     if has_custom_gradients(program):
         program = PlainGradients()(program)
     replaced = lent_state(program)
@@ -94,6 +95,8 @@ def from_torch(program: torch.export.ExportedProgram) -> ExportedProgram:
     """Make a program of a `torch.export.ExportedProgram`. Both share their state."""
     from torch._export.serde import serialize
 
+    if isinstance(program, ExportedProgram):
+        raise TypeError("from_torch takes torch's programs; this is one of lostwax already")
     try:
         serializer = serialize.ExportedProgramSerializer()
         if torch_version.SERIALIZER_LEAVES_OUT:

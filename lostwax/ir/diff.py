@@ -17,7 +17,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from lostwax.fake import FakeTensor
 from lostwax.ir.graph.lookup import subgraphs
-from lostwax.ir.program import ExportedProgram
+from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.text import argument_text, call_text, type_text
 
@@ -69,6 +69,8 @@ def diff(a: ExportedProgram, b: ExportedProgram) -> Difference:
     Weights are compared by a hash of their values. Where nodes come from (source lines, modules)
     is not compared.
     """
+    for program in (a, b):
+        check_is_program(program, "diff")
     return Difference(
         (
             *_table("dialect", {"": a.dialect}, {"": b.dialect}),

@@ -165,6 +165,19 @@ class ExportedProgram(Program):
         return program_html(self)
 
 
+def check_is_program(given: Any, taker: str) -> None:
+    """Refuse what is no program of ours; of torch's, say how it becomes one."""
+    if isinstance(given, ExportedProgram):
+        return
+    kind, fix = type(given), "lostwax.export(module, args)"
+    if kind.__name__ == "ExportedProgram":
+        fix = "lostwax.interop.from_torch(program)"
+    raise TypeError(
+        f"{taker} takes a program of lostwax, not a {kind.__module__}.{kind.__qualname__}\n"
+        f"  instead: {fix}"
+    )
+
+
 _LOOKED_FOR_BY_TORCH = frozenset(
     f"_{name}"
     for name in (

@@ -20,7 +20,7 @@ from lostwax.fake.autocast import without_autocast
 from lostwax.ir.passes.draft import Draft
 from lostwax.ir.passes.journal import Entry, Journal
 from lostwax.ir.passes.properties import PROPERTIES, Property
-from lostwax.ir.program import ExportedProgram
+from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.rules.verify import verify
 from lostwax.ir.text import source_text
 
@@ -130,6 +130,7 @@ class Pipeline:
     ) -> ExportedProgram:
         """Run the passes. `verify=False` skips the checks after each pass, for programs that are
         verified elsewhere."""
+        check_is_program(program, "a pass")
         self.check(program)
         for i, each in enumerate(self):
             if verify and i:  # an earlier pass may have lost it without declaring so

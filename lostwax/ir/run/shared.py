@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from lostwax.errors import SharedStateError
-from lostwax.ir.program import ExportedProgram
+from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.run.module import ProgramModule, program_module
 from lostwax.ir.run.state import is_same_memory, own_states
 
@@ -33,6 +33,8 @@ def modules(
             f"modules takes programs by name, {{'prefill': …, 'decode': …}}, not a "
             f"{type(programs).__name__}"
         )
+    for program in programs.values():
+        check_is_program(program, "modules")
     _check_state(programs)
     made: dict[str, ProgramModule] = {}
     states = own_states([*programs.values()])

@@ -23,7 +23,7 @@ from torch.utils._pytree import TreeSpec
 from lostwax.errors import InputStructureError, SwapError
 from lostwax.identity import ByIdentity
 from lostwax.ir.graph.copying import copy_module
-from lostwax.ir.program import ExportedProgram
+from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.pytree import sketch_spec
 from lostwax.ir.run.calling import accept_self, call_with_self
 from lostwax.ir.run.conditions.questions import asks_check
@@ -101,6 +101,7 @@ class UnflattenedModule(GraphsModule):
         self, export_module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None
     ) -> None:
         super().__init__()
+        check_is_program(export_module, "unflatten")
         program = export_module
         self.flat_args_adapter = flat_args_adapter
         self.graph_signature = program.graph_signature

@@ -99,3 +99,30 @@ def test_only_the_first_run_compares():
     assert [*forward._nodes] == [torch.ops.lostwax_first_run.good.default]
     module(X)
     assert forward._nodes == {}
+
+
+@torch.library.custom_op("lostwax_first_run::add_to", mutates_args=("x",))
+def add_to(x: Tensor, y: Tensor) -> None:
+    x.add_(y)
+
+
+@add_to.register_fake
+def _add_to_fake(x: Tensor, y: Tensor) -> None:
+    return None
+
+
+class Writing(nn.Module):
+    def forward(self, x: Tensor, is_turned: Tensor) -> Tensor:
+        y = x.clone()
+        torch.ops.lostwax_first_run.add_to(y, x)
+        turn_y, copy_y = torch.ops.lostwax_first_run.good, torch.clone
+        return torch.cond(is_turned, turn_y, copy_y, (y,)) + y
+
+
+@pytest.mark.parametrize("is_turned", [True, False])
+def test_operators_that_write_and_operators_in_branches(is_turned):
+    square, choice = torch.randn(3, 3), torch.tensor(is_turned)
+    module = lostwax.export(Writing(), (square, choice)).module()
+    for _ in range(2):
+        want = (square * 2).t() if is_turned else square * 2
+        assert torch.equal(module(square, choice), want + square * 2)

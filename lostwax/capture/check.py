@@ -222,7 +222,7 @@ class _Case:
 
     def find_difference(self) -> str:
         """What differs, in words; "" if nothing does."""
-        ours, theirs = self.program.module(), copy.deepcopy(self.module)
+        ours, theirs = self.program.module(), _copy_callable(self.module)
         got_in, want_in = self._copy_inputs(), self._copy_inputs()
         got, want = self._run_seeded(ours, got_in), self._run_seeded(theirs, want_in)
         if isinstance(got, Exception):
@@ -302,7 +302,7 @@ class _Case:
 
     def find_first_node(self) -> str:
         """The first node whose value is not what the module computes there."""
-        modules = _modules(module := copy.deepcopy(self.module))
+        modules = _modules(module := _copy_callable(self.module))
         recorder = _ValueRecorder({id(m): path for path, m in modules.items()})
 
         def record(undo: Undo) -> None:
@@ -338,6 +338,36 @@ def _root_module(module: Any) -> nn.Module | None:
     """The module, or the one whose method this is; None for a function."""
     root = module if isinstance(module, nn.Module) else getattr(module, "__self__", None)
     return root if isinstance(root, nn.Module) else None
+
+
+def _copy_callable(module: Any) -> Any:
+    """Copy the module with its state. Operators are functions, and stay the same."""
+    held = [value for each in _modules(module).values() for value in vars(each).values()]
+    operators = [value for value in held if isinstance(value, torch.library.CustomOpDef)]
+    try:
+        return copy.deepcopy(module, {id(each): each for each in operators})
+    except Exception as error:  # of any class: what an object's own copy raises
+        raise CheckError(
+            f"the module cannot be copied: {_name_uncopied(module)}: "
+            f"{type(error).__name__}: {error}\n"
+            "  why: the module and the program run apart, so that neither sees what the other "
+            "writes\n"
+            "  instead: give the class of that object a __deepcopy__ (`return self` if nothing "
+            "writes to it), or keep it outside of the module"
+        ) from error
+
+
+def _name_uncopied(module: Any) -> str:
+    """Name the first attribute that has no copy."""
+    for path, each in _modules(module).items():
+        for name, value in vars(each).items():
+            if name == "_modules":
+                continue
+            try:
+                copy.deepcopy(value)
+            except Exception:
+                return f"its {path + '.' if path else ''}{name} is a {type(value).__name__}"
+    return f"it is a {type(module).__name__}"
 
 
 def _modules(module: Any) -> dict[str, nn.Module]:

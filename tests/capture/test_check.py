@@ -252,3 +252,41 @@ def test_random_numbers_are_the_same_for_both() -> None:
     state = torch.get_rng_state()
     assert check(export(net, (X,)), net)
     assert torch.equal(state, torch.get_rng_state())
+
+
+# ------------------------------------------------------------------------------------ copies
+
+
+@torch.library.custom_op("lostwax_check::twice", mutates_args=())
+def twice(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+class Holds(nn.Module):
+    """Holds an object that may have no copy."""
+
+    def __init__(self, held: Any) -> None:
+        super().__init__()
+        self.inner = nn.ReLU()
+        self.inner.held = held
+
+    def forward(self, x: Tensor) -> Tensor:
+        held = self.inner.held
+        return self.inner(held(x) if callable(held) else x)
+
+
+def test_a_custom_operator_in_the_module_is_no_state() -> None:
+    module = Holds(twice)
+    assert check(export(module, (X,)), module)
+
+
+def test_an_object_that_has_no_copy_is_named() -> None:
+    module = Holds(i for i in ())
+    program = export(module, (X,))
+    with pytest.raises(CheckError, match=r"its inner\.held is a generator"):
+        check(program, module)

@@ -404,14 +404,18 @@ class _Binder:
         self.arguments()
         for name, expected in zip(self.leaves, self.convention.leaves, strict=True):
             self.check_leaf(name, expected)
-        self.symbols()
+        names = self.symbols()
+        form, self.lines = "\n        ".join(self.lines), []
+        self.conditions(names)
         self.lines.append(f"return {_tuple_text(self.leaves)}")
-        body = "\n        ".join(self.lines)
+        rest = "\n        ".join(self.lines)
         # A value without `dtype` or `shape`, or one that cannot be compared, was not captured so.
+        # Conditions on sizes stand outside of the `try`: a capture of this sees that they raise.
         source = (
-            f"def bind(args, kwargs):\n    try:\n        {body}\n"
+            f"def bind(args, kwargs):\n    try:\n        {form}\n"
             "    except LostwaxError:\n        raise\n"
-            "    except (AttributeError, TypeError):\n        pass\n    explain(args, kwargs)\n"
+            "    except (AttributeError, TypeError):\n        pass\n"
+            f"    else:\n        {rest}\n    explain(args, kwargs)\n"
         )
         return _compile_function(source, "bind", self.globals)  # type: ignore[no-any-return]
 
@@ -426,6 +430,10 @@ class _Binder:
 
     def refuse_unless(self, condition: str) -> None:
         self.lines.append(f"if not ({condition}): explain(args, kwargs)")
+
+    def check(self, condition: str) -> None:
+        """Refuse what the original refuses as well: a capture of this reads the `raise`."""
+        self.lines.append(f"if not ({condition}): raise explain(args, kwargs)")
 
     def arguments(self) -> None:
         """Take apart a call that passes arguments as at capture; other calls go through
@@ -506,8 +514,8 @@ class _Binder:
             return f"{name}.__class__ is {constant}.__class__ and {name} == {constant}"
         return f"same_constant({name}, {constant})"
 
-    def symbols(self) -> None:
-        """Read the values of symbols, then check every size and condition on them."""
+    def symbols(self) -> dict[Atom, str]:
+        """Read the values of symbols, then check every size; return the names of the values."""
         convention = self.convention
         given = [
             self.leaves[p.leaf] if p.dim is None else f"{self.leaves[p.leaf]}.shape[{p.dim}]"
@@ -524,11 +532,20 @@ class _Binder:
             symbols = place.expr.symbols()
             if symbols <= names.keys() and not self.solves(i, symbols):
                 self.refuse_unless(f"{given[i]} == {self.compute_text(place.expr, names)}")
+        return names
+
+    def conditions(self, names: dict[Atom, str]) -> None:
+        """Check the conditions on symbols: first what the original checks, as ranges follow."""
+        convention = self.convention
+        for guard in convention.guards:
+            if guard.kind == "check":
+                self.check(self.compute_text(guard.cond, names))
         for symbol, (lo, hi) in convention.ranges.items():
             if (lo, hi) != (None, None):
                 self.refuse_unless(_range_test(names[symbol], lo, hi))
         for guard in convention.guards:
-            self.refuse_unless(self.compute_text(guard.cond, names))
+            if guard.kind != "check":
+                self.refuse_unless(self.compute_text(guard.cond, names))
 
     def compute_text(self, e: Expr | BoolExpr, names: dict[Atom, str]) -> str:
         """Return an expression as code. Its long parts are computed once, before it: written out, a

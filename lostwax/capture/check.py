@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload
 from torch.fx import Interpreter, Node
 from torch.utils import _pytree as pytree
@@ -343,7 +344,7 @@ def _root_module(module: Any) -> nn.Module | None:
 def _copy_callable(module: Any) -> Any:
     """Copy the module with its state. Operators are functions, and stay the same."""
     held = [value for each in _modules(module).values() for value in vars(each).values()]
-    operators = [value for value in held if isinstance(value, torch.library.CustomOpDef)]
+    operators = [value for value in held if isinstance(value, CustomOpDef)]
     try:
         return copy.deepcopy(module, {id(each): each for each in operators})
     except Exception as error:  # of any class: what an object's own copy raises

@@ -6,11 +6,13 @@ Layer 0: imports nothing of the house; the face says which names there are, and 
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import inspect
 
 
 class Namespace(ModuleType):
@@ -43,6 +45,8 @@ class CallableNamespace(Namespace):
 
     @property
     def __signature__(self) -> inspect.Signature:
+        import inspect
+
         return inspect.signature(self._function)
 
 

@@ -21,7 +21,8 @@ def products(x: torch.Tensor) -> Any:
     """The rows are also what is summed over."""
     squares = x.t() @ x
     batch = x.t()[None] @ x[None]
-    return squares, batch, torch.addmm(torch.ones(3), x.t(), x), F.linear(x.t(), x.t())
+    row = x[None, :, :1].transpose(1, 2) @ x.t().contiguous()[None].transpose(1, 2)
+    return squares, batch, row, torch.addmm(torch.ones(3), x.t(), x), F.linear(x.t(), x.t())
 
 
 EXPRESSIONS: list[Callable[[torch.Tensor], Any]] = [

@@ -58,6 +58,7 @@ from lostwax.capture.python.containers import (
 )
 from lostwax.capture.python.function_holders import CACHED
 from lostwax.capture.python.iterators import Stream
+from lostwax.classes import SYMBOLIC
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import Seen
 from lostwax.location import is_user_code, is_user_file
@@ -512,7 +513,7 @@ _INERT = frozenset(
     (
         NoneType, bool, int, float, complex, str, bytes, EllipsisType, NotImplementedType, range,
         slice, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size,
-        torch.SymInt, torch.SymFloat, torch.SymBool, OpOverload, OpOverloadPacket,
+        *SYMBOLIC, OpOverload, OpOverloadPacket,
         MethodDescriptorType, WrapperDescriptorType,
     )
 )  # fmt: skip

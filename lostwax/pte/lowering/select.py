@@ -31,7 +31,7 @@ def select_addmm(writer: CallWriter, node: Node) -> Any:
     plain = find_transposed(weight)
     shape = bias.meta["val"].fake_type.size
     is_row = shape == value.fake_type.size[1:]
-    if plain is not None and is_row and not _sums_nothing(writer, source):
+    if plain is not None and is_row and not sums_nothing(writer, source):
         args = [writer.value(a) for a in (source, plain, bias)]
         return writer.call("aten::linear.out", *args, outs=[writer.new_like(value)])
     out = _new_product(writer, source, value)
@@ -54,13 +54,13 @@ def select_mm(writer: CallWriter, node: Node) -> Any:
 
 def select_bmm(writer: CallWriter, node: Node) -> Any:
     source = _nodes(node)[0]
-    if not _sums_nothing(writer, source):
+    if not sums_nothing(writer, source):
         return None
     out = _new_product(writer, source, node.meta["val"])
     return writer.call("aten::bmm.out", *[writer.value(a) for a in node.args], outs=[out])
 
 
-def _sums_nothing(writer: CallWriter, source: Node) -> bool:
+def sums_nothing(writer: CallWriter, source: Node) -> bool:
     """Can the rows of a product's first factor be empty?"""
     return writer.listing.least(source.meta["val"].fake_type.size[-1]) == 0
 
@@ -68,9 +68,13 @@ def _sums_nothing(writer: CallWriter, source: Node) -> bool:
 def _new_product(writer: CallWriter, source: Node, value: Any) -> Tensor:
     """Memory for a product. Where rows are empty, the kernels write nothing: it is 0 before."""
     out = writer.new_like(value)
-    if _sums_nothing(writer, source):
-        writer.call("aten::full.out", [writer.listing.number(s) for s in out.size], 0, outs=[out])
+    if sums_nothing(writer, source):
+        fill_with_zeros(writer, out)
     return out
+
+
+def fill_with_zeros(writer: CallWriter, out: Tensor) -> None:
+    writer.call("aten::full.out", [writer.listing.number(s) for s in out.size], 0, outs=[out])
 
 
 def select_cat(writer: CallWriter, node: Node) -> Any:
@@ -206,7 +210,6 @@ SELECTED: dict[str, Selection] = {
     "aten::addmm": select_addmm,
     "aten::amax": select_extreme,
     "aten::amin": select_extreme,
-    "aten::bmm": select_bmm,
     "aten::cat": select_cat,
     "aten::constant_pad_nd": select_pad,
     "aten::grid_sampler_2d": select_grid,

@@ -17,6 +17,7 @@ from torch.fx import Node
 
 from lostwax.dialects.edge_operators import EdgeOperator
 from lostwax.pte.lowering.listing import Tensor
+from lostwax.pte.lowering.select import fill_with_zeros, select_bmm, sums_nothing
 from lostwax.pte.lowering.writer import CallWriter, Pending
 from lostwax.sym import Size
 from lostwax.types import Sizes, contiguous_strides, product
@@ -301,10 +302,12 @@ def select_product(writer: CallWriter, node: Node) -> Any:
     rows, matrices = node.args
     seen: Any = writer.values[matrices]  # type: ignore[index]
     if not isinstance(seen, Strided) or not _takes_transposed(node, matrices, seen):  # type: ignore[arg-type]
-        return None
+        return select_bmm(writer, node)
     listing, row = writer.listing, writer.value(rows)
     plain = seen.transposed.write(writer)
     out = listing.new_tensor((*plain.size[:2], 1), plain.dtype)
+    if sums_nothing(writer, rows):  # type: ignore[arg-type]
+        fill_with_zeros(writer, out)
     column = listing.view(row, (row.size[0], row.size[2], 1))
     writer.call("aten::bmm.out", plain, column, outs=[out])
     return listing.view(out, node.meta["val"].fake_type.size)

@@ -11,7 +11,7 @@ import threading
 import weakref
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -116,7 +116,7 @@ def set_local(self: Any, x: Any) -> Any:
 
 
 def set_environment(self: Any, x: Any) -> Any:
-    os.environ["LOSTWAX_TEST"] = os.environ.get("LOSTWAX_TEST", "") + "x"
+    os.environ["LOSTWAX_BRANCH"] = os.environ.get("LOSTWAX_BRANCH", "") + "x"
     return x + 1
 
 
@@ -208,7 +208,7 @@ CHANGES: list[tuple[Callable[..., Any], str, str]] = [
     (set_variable, "VARIABLE", "VARIABLE.set("),
     (set_by_globals, "set_by_globals", ""),
     (set_local, "LOCAL", "LOCAL.n += 1"),
-    (set_environment, "environ", 'os.environ["LOSTWAX_TEST"] ='),
+    (set_environment, "environ", 'os.environ["LOSTWAX_BRANCH"] ='),
     (set_in_python_module, "flag of tests.capture.control", "elsewhere.flag += 1"),
     (set_in_python_module_by_name, "flag of tests.capture.control", ""),
     (append_in_python_module, "seen", "elsewhere.seen.append(1)"),
@@ -226,6 +226,13 @@ CHANGES: list[tuple[Callable[..., Any], str, str]] = [
     (write_array_in_held_list, "something that a module holds", ""),
     (call_weak, "calls", "self.weak().calls"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """A refused export leaves it as the branch did."""
+    yield
+    os.environ.pop("LOSTWAX_BRANCH", None)
 
 
 def in_branch(change: Callable[..., Any]) -> Callable[..., Any]:

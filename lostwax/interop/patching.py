@@ -47,7 +47,8 @@ def patch_torch_export() -> Iterator[None]:
     import torch._export.serde.serialize  # `to_torch` needs it, with torch's names in it
     import torch.export
 
-    before = {name: getattr(torch.export, name) for name in _OURS if hasattr(torch.export, name)}
+    known = vars(torch.export)
+    before = {name: known[name] for name in _OURS if name in known}
     try:
         for name in before:
             setattr(torch.export, name, _OURS[name])

@@ -95,5 +95,5 @@ def test_memory_that_overlaps_is_found_where_it_is_read(program: Any, monkeypatc
 def test_what_cannot_be_checked(program: Any) -> None:
     with pytest.raises(CheckError, match=r"check\(program, module\)"):
         lostwax.check(program)
-    with pytest.raises(CheckError, match="this is a int"):
+    with pytest.raises(TypeError, match=r"check takes a program of lostwax, not a builtins\.int"):
         lostwax.check(3)

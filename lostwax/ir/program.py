@@ -169,13 +169,15 @@ def check_is_program(given: Any, taker: str) -> None:
     """Refuse what is no program of ours; of torch's, say how it becomes one."""
     if isinstance(given, ExportedProgram):
         return
-    kind, fix = type(given), "lostwax.export(module, args)"
+    raise TypeError(f"{taker} takes a program of lostwax, not {describe_stranger(given)}")
+
+
+def describe_stranger(given: Any) -> str:
+    """What it is that is no program of ours, and how it becomes one."""
+    kind, fix = type(given), "export it first, lostwax.export(module, args)"
     if kind.__name__ == "ExportedProgram":
         fix = "lostwax.interop.from_torch(program)"
-    raise TypeError(
-        f"{taker} takes a program of lostwax, not a {kind.__module__}.{kind.__qualname__}\n"
-        f"  instead: {fix}"
-    )
+    return f"a {kind.__module__}.{kind.__qualname__}\n  instead: {fix}"
 
 
 _LOOKED_FOR_BY_TORCH = frozenset(

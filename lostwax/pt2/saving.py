@@ -17,7 +17,7 @@ import torch
 from lostwax.errors import SaveError
 from lostwax.ir.passes.transforms.copies import SeparateWrites, lent_state, needs_copies
 from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gradients
-from lostwax.ir.program import ExportedProgram
+from lostwax.ir.program import ExportedProgram, describe_stranger
 from lostwax.ir.rules.graph import TYPE_RULE
 from lostwax.ir.rules.verify import list_violations, rules_of, verify
 from lostwax.location import warn
@@ -91,12 +91,9 @@ def _by_name(ep: Any) -> dict[str, ExportedProgram]:
     programs = dict(ep) if isinstance(ep, Mapping) else {"model": ep}
     for name, each in programs.items():
         if not isinstance(each, ExportedProgram):
-            kind, fix = type(each), "export it first, lostwax.export(module, args)"
-            if kind.__name__ == "ExportedProgram":
-                fix = "lostwax.interop.from_torch(program)"
             raise SaveError(
-                f"save takes a program, or a dict of programs by name; {name!r} is a "
-                f"{kind.__module__}.{kind.__qualname__}\n  instead: {fix}"
+                f"save takes a program, or a dict of programs by name; {name!r} is "
+                f"{describe_stranger(each)}"
             )
     return programs
 

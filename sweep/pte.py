@@ -1,6 +1,6 @@
 """Lowers timm and transformers architectures to `.pte` files and compares them with eager.
 
-    python -m sweep.pte [--only resnet18 Llama ...] [--library timm] [--all]
+    python -m sweep.pte [--only resnet18 Llama ...] [--library timm] [--all] [--xnnpack]
 
 Each is lowered in evaluation, float32, with fixed sizes, with a batch that varies up to 4, and, for
 texts, with a length that varies up to 24; the real ExecuTorch runtime runs it, and `lostwax.check`
@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 import lostwax
+from lostwax.backends import XnnpackPartitioner
 from lostwax.errors import LostwaxError
 from lostwax.ops.decompositions.runtime import grouped_mm
 from sweep.__main__ import chosen
@@ -60,14 +61,14 @@ def bound_sizes(args: Any, kwargs: Any, varies: str) -> Any:
         return None
     bounds = {"batch": (1, 4), "length": (2, 24), "decoder_length": (2, 24)}
     dims = {name: lostwax.Dim(name, min=low, max=high) for name, (low, high) in bounds.items()}
-    names = dynamic_shapes(args, kwargs, lengths=varies == "length")
+    names = dynamic_shapes(kwargs, lengths=varies == "length")
     return {
         name: spec and {at: dims[dim.__name__] for at, dim in spec.items()}
         for name, spec in names.items()
     }
 
 
-def lower_and_check(architecture: Architecture, model: Any, varies: str) -> str:
+def lower_and_check(architecture: Architecture, model: Any, varies: str, xnnpack: bool) -> str:
     """What became of it: "ok" and figures, or what is wrong."""
     args, kwargs = cast(example(architecture), torch.float32)
     shapes = bound_sizes(args, kwargs, varies)
@@ -77,7 +78,11 @@ def lower_and_check(architecture: Architecture, model: Any, varies: str) -> str:
         return "not exported: " + str(error).splitlines()[0]
     start = time.process_time()
     try:
-        executable = lostwax.to_edge(program, config=edge_config()).to_executable()
+        partitioner = XnnpackPartitioner() if xnnpack else []
+        edge = lostwax.to_edge_transform_and_lower(
+            program, partitioner=partitioner, config=edge_config()
+        )
+        executable = edge.to_executable()
     except LostwaxError as error:
         return "refused: " + str(error).splitlines()[0]
     milliseconds = 1e3 * (time.process_time() - start)
@@ -86,7 +91,9 @@ def lower_and_check(architecture: Architecture, model: Any, varies: str) -> str:
     if not result.ok:
         return "wrong: " + " ".join(result.report.split())[:400]
     size, arena = len(executable.buffer), executable.arena_sizes["forward"]
-    return f"ok, {milliseconds:.0f} ms, file {size / 1e6:.2f} MB, arena {arena / 1e6:.2f} MB"
+    taken = f", {str(edge.delegation_report()).splitlines()[0]}" if xnnpack else ""
+    sizes = f"file {size / 1e6:.2f} MB, arena {arena / 1e6:.2f} MB"
+    return f"ok, {milliseconds:.0f} ms, {sizes}{taken}"
 
 
 def edge_config() -> lostwax.EdgeConfig:
@@ -97,7 +104,9 @@ def edge_config() -> lostwax.EdgeConfig:
     return lostwax.EdgeConfig(decompositions={fallback: grouped_mm})
 
 
-def run_apart(architecture: Architecture, timm: Any, transformers: Any, varies: str) -> str:
+def run_apart(
+    architecture: Architecture, timm: Any, transformers: Any, varies: str, xnnpack: bool
+) -> str:
     """The outcome of `lower_and_check` in a process of its own."""
     read, write = os.pipe()
     child = os.fork()
@@ -107,7 +116,7 @@ def run_apart(architecture: Architecture, timm: Any, transformers: Any, varies: 
         try:
             torch.manual_seed(0)
             model = build(architecture, timm, transformers).float().eval()
-            outcome = lower_and_check(architecture, model, varies)
+            outcome = lower_and_check(architecture, model, varies, xnnpack)
         except Exception as error:
             outcome = f"failed: {type(error).__name__}: {str(error)[:300]}"
         os.write(write, outcome.encode())
@@ -124,6 +133,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], help="parts of architectures' names")
     parser.add_argument("--library", choices=("timm", "transformers"))
     parser.add_argument("--all", action="store_true", help="all that the sweep has")
+    parser.add_argument("--xnnpack", action="store_true", help="with XNNPACK's delegates")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -137,7 +147,7 @@ def main() -> int:
         for varies in SIZES:
             if varies == "length" and architecture.inputs not in TEXTS:
                 continue
-            outcome = run_apart(architecture, timm, transformers, varies)
+            outcome = run_apart(architecture, timm, transformers, varies, options.xnnpack)
             is_ok = is_ok and outcome.startswith("ok")
             print(f"{architecture.name:<32} {varies:<9}{outcome}", flush=True)
     return 0 if is_ok else 1

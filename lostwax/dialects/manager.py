@@ -119,6 +119,19 @@ class EdgeProgramManager(Methods):
             programs[name] = Pipeline(tuple(several))(programs[name])
         return EdgeProgramManager(programs, self._constants, self.config)
 
+    def to_backend(self, partitioner: Any) -> EdgeProgramManager:
+        """Hand parts of the methods to backends: those that the partitioner chooses, or several
+        partitioners one after the other; or other ones for each method, by a dict. Each part
+        becomes one call of a delegate. What no backend takes stays for the runtime's kernels;
+        `delegation_report()` says why."""
+        made: EdgeProgramManager = enter("lower_methods")(self, partitioner)
+        return made
+
+    def delegation_report(self) -> Any:
+        """What was handed to backends, and for each other operator why not, with the user's
+        line."""
+        return enter("make_report")(self)
+
     def to_executable(self, config: Any = None) -> Any:
         """Lower the methods to an executable for the ExecuTorch runtime."""
         return enter("ExecutableProgram")(self._programs, self._constants, config)

@@ -94,7 +94,7 @@ def _find_difference(
 
 def _bind_inputs(program: ExportedProgram, case: DrawnCall) -> list[Any]:
     args, kwargs = copy.deepcopy((case.args, case.kwargs))
-    return list(call_convention(program, True, {}).bind(args, kwargs))
+    return list(call_convention(program, True).bind(args, kwargs))
 
 
 def _find_first_operator(

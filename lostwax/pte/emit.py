@@ -13,11 +13,13 @@ from typing import Any
 import torch
 
 from lostwax.errors import LoweringError
+from lostwax.ir.graph.delegate import LoweredBackendModule
 from lostwax.pte.file.container import Pool, write_file, write_weights
 from lostwax.pte.file.flat import Table
-from lostwax.pte.file.schema import DTYPES, DYNAMIC_BOUND, EXTERNAL, STATIC
+from lostwax.pte.file.schema import DTYPES, DYNAMIC_BOUND, EXTERNAL, IN_SEGMENT, STATIC
 from lostwax.pte.lowering.listing import (
     Call,
+    DelegateCall,
     Items,
     JumpIfFalse,
     Label,
@@ -39,24 +41,25 @@ def emit_file(
 ) -> bytes:
     """The file of these methods; `arenas` has the sizes of each one's arenas, `constants` has the
     methods that return a plain value. Weights go into the file, or into `beside`."""
-    weights, starts = Data(), Data()
+    weights, starts, blobs = Data(), Data(), Blobs(1)
     plans = [
-        _Method(listing, weights, starts, beside).emit(sizes)
+        _Method(listing, weights, starts, blobs, beside).emit(sizes)
         for listing, sizes in zip(listings, arenas, strict=True)
     ]
     for name, value in constants.items():
         listing = Listing(name, outputs=[_constant_result(name, value)])
-        plans.append(_Method(listing, weights, starts).emit([0]))
+        plans.append(_Method(listing, weights, starts, blobs).emit([0]))
     plans.sort(key=lambda plan: plan.fields["name"])
     fields: dict[str, Any] = {
         "execution_plan": plans,
         "constant_buffer": [],
         "backend_delegate_data": [],
         "constant_segment": _offsets(0, weights.pool),
+        "named_data": blobs.named_data(),
     }
-    pools = [weights.pool]
+    pools = [weights.pool, *blobs.pools]
     if starts.pool.pieces:
-        fields["mutable_data_segments"] = [_offsets(1, starts.pool)]
+        fields["mutable_data_segments"] = [_offsets(len(pools), starts.pool)]
         pools.append(starts.pool)
     return write_file(fields, pools)
 
@@ -117,6 +120,60 @@ def _bytes_of(tensor: torch.Tensor) -> Any:
     return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
+class Blobs:
+    """Data of delegates, each piece in a segment of its own; equal payloads are there once, and so
+    is what has one name. `first` is the number of the first of these segments."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.pools: list[Pool] = []
+        self.payloads: dict[bytes, int] = {}
+        self.names: dict[str, tuple[int, Any]] = {}
+
+    def add(self, data: Any) -> int:
+        """Add data; return the number of its segment."""
+        pool = Pool()
+        pool.add(data)
+        self.pools.append(pool)
+        return self.first + len(self.pools) - 1
+
+    def add_named(self, name: str, value: Any) -> None:
+        is_tensor = isinstance(value, torch.Tensor)
+        data = _bytes_of(value.detach().cpu().contiguous()) if is_tensor else memoryview(value)
+        if name not in self.names:
+            self.names[name] = self.add(data), data
+        elif self.names[name][1] != data:
+            raise LoweringError(
+                f"two delegates have different data under the name {name!r}"
+                "\n  instead: names that are of the data, such as a hash of it"
+            )
+
+    def add_delegate(self, delegate: LoweredBackendModule) -> Table:
+        """Add a payload, and the data that it names; return the delegate's table."""
+        for name, value in delegate.named_data.items():
+            self.add_named(name, value)
+        payload = delegate.processed_bytes
+        if payload not in self.payloads:
+            self.payloads[payload] = self.add(payload)
+        where = {"location": IN_SEGMENT, "index": self.payloads[payload]}
+        specs = [
+            Table("CompileSpec", {"key": spec.key, "value": list(spec.value)})
+            for spec in delegate.compile_specs
+        ]
+        fields = {
+            "id": delegate.backend_id,
+            "processed": Table("BackendDelegateDataReference", where),
+            "compile_specs": specs,
+        }
+        return Table("BackendDelegate", fields)
+
+    def named_data(self) -> list[Table]:
+        return [
+            Table("NamedData", {"key": name, "segment_index": index})
+            for name, (index, _) in self.names.items()
+        ]
+
+
 class Weights:
     """The weights beside a file, each under its own name: equal ones may differ in another file of
     the same module."""
@@ -160,16 +217,22 @@ class _Method:
     """Emits one method."""
 
     def __init__(
-        self, listing: Listing, weights: Data, starts: Data, beside: Weights | None = None
+        self,
+        listing: Listing,
+        weights: Data,
+        starts: Data,
+        blobs: Blobs,
+        beside: Weights | None = None,
     ) -> None:
         self.listing, self.weights, self.starts = listing, weights, starts
-        self.beside = beside
+        self.blobs, self.beside = blobs, beside
         self.values: list[Table] = []
         self.numbers: dict[Any, int] = {}
         """The indices of plain values and lists, by what they are."""
         self.objects: dict[Tensor | Number, int] = {}
         self.storages: dict[Storage, int] = {}
         self.operators: dict[str, int] = {}
+        self.delegates: list[Table] = []
 
     def emit(self, arenas: Sequence[int]) -> Table:
         listing = self.listing
@@ -196,13 +259,18 @@ class _Method:
             "outputs": outputs,
             "chains": [Table("Chain", chain)],
             "operators": [_operator(name) for name in self.operators],
-            "delegates": [],
+            "delegates": self.delegates,
             "non_const_buffer_sizes": [0, *arenas],
         }
         return Table("ExecutionPlan", fields)
 
     def _instruction(self, step: Any, places: Mapping[Label, int]) -> Table:
-        if isinstance(step, Call):
+        if isinstance(step, DelegateCall):
+            assert step.delegate is not None
+            args = [self.index_of(a) for a in step.args]
+            table = Table("DelegateCall", {"delegate_index": len(self.delegates), "args": args})
+            self.delegates.append(self.blobs.add_delegate(step.delegate))
+        elif isinstance(step, Call):
             index = self.operators.setdefault(step.kernel, len(self.operators))
             args = [self.index_of(a) for a in step.args]
             table = Table("KernelCall", {"op_index": index, "args": args})

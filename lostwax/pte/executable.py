@@ -16,7 +16,7 @@ from lostwax.ir.program import ExportedProgram
 from lostwax.pte.emit import Weights, emit_file
 from lostwax.pte.lowering.lower import lower_method
 from lostwax.pte.lowering.state import State
-from lostwax.pte.plan import drop_unread, plan_memory
+from lostwax.pte.plan import drop_unread, plan_memory, read_beyond
 from lostwax.pte.record import record_values
 from lostwax.pte.runtime import weights_path
 from lostwax.pte.unchecked import warn_of_unchecked
@@ -66,8 +66,10 @@ class ExecutableProgram(Methods):
             self.arena_sizes[name] = plan_memory(listing)
             state.write_starts(listing)
             listings.append(listing)
+        beyond = max(map(read_beyond, listings), default=0)
         arenas = [
-            [size, state.size] if state.size else [size] for size in self.arena_sizes.values()
+            [size, state.size + beyond] if state.size else [size]
+            for size in self.arena_sizes.values()
         ]
         beside = Weights() if self.config.weights_beside else None
         self.buffer = emit_file(listings, arenas, constant_methods, beside)
@@ -100,7 +102,8 @@ def emit_recording(executable: ExecutableProgram, method: str) -> tuple[bytes, l
     drop_unread(listing)
     nodes, arena = record_values(listing, written, plan_memory(listing))
     state.write_starts(listing)
-    return emit_file([listing], [[arena, state.size] if state.size else [arena]], {}), nodes
+    arenas = [arena, state.size + read_beyond(listing)] if state.size else [arena]
+    return emit_file([listing], [arenas], {}), nodes
 
 
 def _write(data: bytes, file: IO[bytes]) -> None:

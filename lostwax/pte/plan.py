@@ -13,6 +13,7 @@ from lostwax.pte.file.container import round_up
 from lostwax.pte.lowering.kernels import ELEMENTWISE
 from lostwax.pte.lowering.listing import (
     Call,
+    DelegateCall,
     JumpIfFalse,
     Label,
     Listing,
@@ -25,6 +26,8 @@ from lostwax.pte.lowering.listing import (
 )
 
 ALIGNMENT = 16
+VECTOR = 64
+"""The bytes of the longest vector of a processor."""
 
 
 @dataclass(eq=False)
@@ -90,7 +93,13 @@ def plan_memory(listing: Listing) -> int:
     """Place every storage of the listing that has no place yet; return the size of the arena."""
     lifetimes = find_lifetimes(listing)
     share_memory(listing, lifetimes)
-    return place([life for life in lifetimes.values() if life.storage.offset < 0])
+    size = place([life for life in lifetimes.values() if life.storage.offset < 0])
+    return size + read_beyond(listing)
+
+
+def read_beyond(listing: Listing) -> int:
+    """How many bytes behind an arena may be read: backends read whole vectors."""
+    return VECTOR if any(isinstance(step, DelegateCall) for step in listing.steps) else 0
 
 
 def find_lifetimes(listing: Listing) -> dict[Storage, Lifetime]:

@@ -46,6 +46,7 @@ class LoadedProgram:
         plans = read_file(data).program["execution_plan"] or ()
         self._plans = {plan["name"]: plan for plan in plans}
         runtime = _import_runtime()
+        _require_backends(runtime, plans)
         full = runtime.Verification.InternalConsistency
         self._methods: dict[str, Any] = {}
         if weights is None:
@@ -116,6 +117,18 @@ def _import_runtime() -> Any:
         raise LoadError(
             "the ExecuTorch runtime is not installed\n  instead: pip install executorch"
         ) from error
+
+
+def _require_backends(runtime: Any, plans: Sequence[dict[str, Any]]) -> None:
+    """Refuse a file with delegates of a backend that the runtime has not, before it does."""
+    there = runtime._get_registered_backend_names()
+    for plan in plans:
+        for delegate in plan["delegates"] or ():
+            if delegate["id"] not in there:
+                raise LoadError(
+                    f"the method {plan['name']!r} needs the backend {delegate['id']!r}, and this "
+                    f"runtime has {', '.join(there)}\n  instead: a build of the runtime with it"
+                )
 
 
 def _lay_out(at: int, value: Any, wanted: dict[str, Any]) -> Any:

@@ -21,6 +21,7 @@ from lostwax.classes import PLAIN, SYMBOLIC
 from lostwax.errors import LostwaxError
 from lostwax.fake import FakeTensor, rule_cache
 from lostwax.identity import Seen
+from lostwax.ir.graph.delegate import LoweredBackendModule
 from lostwax.ir.graph.lookup import find_attribute, silent_writes
 from lostwax.ir.pytree import LEAVES
 from lostwax.ir.text import target_text, type_text
@@ -114,11 +115,11 @@ def _get_attr(module: GraphModule) -> Found:
     for node in module.graph.nodes:
         if node.op == "get_attr":
             value = find_attribute(module, str(node.target))
-            if not isinstance(value, GraphModule):
+            if not isinstance(value, (GraphModule, LoweredBackendModule)):
                 yield (
                     node,
-                    f"{node.target} is {type(value).__name__}; only sub-graphs are read as "
-                    "attributes, parameters and buffers are inputs",
+                    f"{node.target} is {type(value).__name__}; only sub-graphs and delegates are "
+                    "read as attributes, parameters and buffers are inputs",
                 )
 
 

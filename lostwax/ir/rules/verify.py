@@ -18,6 +18,7 @@ from lostwax.errors import VerificationError
 from lostwax.ir.data import Program
 from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.rules.control import CONTROL_RULES
+from lostwax.ir.rules.delegates import DELEGATE_RULE
 from lostwax.ir.rules.graph import GRAPH_RULES, TYPE_RULE, Found
 from lostwax.ir.rules.program import INPUT_RULE, PROGRAM_RULES
 from lostwax.ir.text import source_text
@@ -149,6 +150,7 @@ def _violations(rule: str, found: Found, path: str = "") -> list[Violation]:
 RULES: tuple[Rule, ...] = (
     *(GraphRule(*rule) for rule in GRAPH_RULES),
     *(GraphRule(*rule) for rule in CONTROL_RULES),
+    GraphRule(*DELEGATE_RULE),
     ProgramRule(*INPUT_RULE),  # before the types: a wrong input is wrong in all that reads it
     GraphRule(*TYPE_RULE),
     *(ProgramRule(*rule) for rule in PROGRAM_RULES),

@@ -6,6 +6,7 @@ once. Must not know what the tables mean.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import flatbuffers
@@ -25,10 +26,12 @@ _PREPEND = {
     "bool": "PrependBoolSlot",
     "i8": "PrependInt8Slot",
     "u8": "PrependUint8Slot",
+    "i16": "PrependInt16Slot",
     "i32": "PrependInt32Slot",
     "u32": "PrependUint32Slot",
     "i64": "PrependInt64Slot",
     "u64": "PrependUint64Slot",
+    "f32": "PrependFloat32Slot",
     "f64": "PrependFloat64Slot",
 }
 
@@ -42,22 +45,30 @@ def _number_slots(fields: Fields) -> list[tuple[int, str, str]]:
     return slots
 
 
-_SLOTS = {name: _number_slots(fields) for name, fields in TABLES.items()}
-_COUNTS = {
-    name: sum(2 if kind.startswith("|") else 1 for _, kind in fields)
-    for name, fields in TABLES.items()
-}
+class Form:
+    """The tables that there may be in a flatbuffer, ready to be written."""
+
+    def __init__(self, tables: Mapping[str, Fields]) -> None:
+        self.slots = {name: _number_slots(fields) for name, fields in tables.items()}
+        self.counts = {
+            name: sum(2 if kind.startswith("|") else 1 for _, kind in fields)
+            for name, fields in tables.items()
+        }
 
 
-def write_table(root: Table, identifier: bytes) -> bytes:
+PROGRAM = Form(TABLES)
+
+
+def write_table(root: Table, identifier: bytes, form: Form = PROGRAM) -> bytes:
     """The flatbuffer with this root."""
-    writer = _Writer()
+    writer = _Writer(form)
     writer.builder.Finish(writer.write(root), file_identifier=identifier)
     return bytes(writer.builder.Output())
 
 
 class _Writer:
-    def __init__(self) -> None:
+    def __init__(self, form: Form) -> None:
+        self.form = form
         self.builder: Any = flatbuffers.Builder(1 << 16)
         self.shared: dict[Any, int] = {}
 
@@ -65,7 +76,7 @@ class _Writer:
         """Write what the table refers to, then the table; return where it is."""
         builder, ready = self.builder, []
         fields = table.fields
-        for slot, name, kind in _SLOTS[table.name]:
+        for slot, name, kind in self.form.slots[table.name]:
             value = fields.get(name)
             if value is None:
                 continue
@@ -81,7 +92,7 @@ class _Writer:
                 ready.append((slot, "", self._write_text(value)))
             else:
                 ready.append((slot, "", self.write(value)))
-        builder.StartObject(_COUNTS[table.name])
+        builder.StartObject(self.form.counts[table.name])
         for slot, kind, value in ready:
             if kind:
                 getattr(builder, _PREPEND[kind])(slot, value, 0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lostwax.errors import LoadError
-from lostwax.pte.file.schema import HEADER, HEADER_SIZE, IDENTIFIER, MOST_DIMS
+from lostwax.pte.file.schema import HEADER, HEADER_SIZE, IDENTIFIER, IN_SEGMENT, MOST_DIMS
 from lostwax.pte.file.tables import TableReader
 
 
@@ -76,10 +76,28 @@ def _check_program(program: dict[str, Any], segments: list[tuple[int, int]]) -> 
         room = segments[pool["segment_index"]][1] if pool["offsets"] else 0
         if any(o > room for o in pool["offsets"] or ()):
             raise LoadError(f"{name} has data outside of its segment")
+    _check_data(program, len(segments))
     constants = len(offsets["offsets"] or ())
     starts = [len(p["offsets"] or ()) for _, p in pools[1:]]
     for plan in program["execution_plan"] or ():
         _check_plan(plan, constants, starts[0] if starts else 0)
+
+
+def _check_data(program: dict[str, Any], segments: int) -> None:
+    """Check that the data of delegates is there."""
+    inline = len(program["backend_delegate_data"] or ())
+    for named in program["named_data"] or ():
+        if named["key"] is None or named["segment_index"] >= segments:
+            raise LoadError(f"the data {named['key']!r} is in a segment that is not there")
+    for plan in program["execution_plan"] or ():
+        for delegate in plan["delegates"] or ():
+            data = delegate["processed"] or {"location": IN_SEGMENT, "index": segments}
+            limit = segments if data["location"] == IN_SEGMENT else inline
+            if delegate["id"] is None or data["index"] >= limit:
+                raise LoadError(
+                    f"the delegate {delegate['id']!r} has its data at {data['index']} of {limit}",
+                    (f"method {plan['name']!r}",),
+                )
 
 
 def _check_plan(plan: dict[str, Any], constants: int, starts: int) -> None:

@@ -129,10 +129,12 @@ SCALARS = {
     "bool": ("?", 1),
     "i8": ("b", 1),
     "u8": ("B", 1),
+    "i16": ("h", 2),
     "i32": ("i", 4),
     "u32": ("I", 4),
     "i64": ("q", 8),
     "u64": ("Q", 8),
+    "f32": ("f", 4),
     "f64": ("d", 8),
 }
 """The letter that `struct` has for each kind of scalar, and its bytes."""
@@ -158,6 +160,8 @@ DTYPES: dict[torch.dtype, int] = {
 """The number of each dtype that tensors of a program may have."""
 
 STATIC, DYNAMIC_BOUND = 0, 1
+IN_SEGMENT = 1
+"""The location of a delegate's data in a segment of the file."""
 EXTERNAL = 1
 """The location of a tensor whose data is in a `.ptd` file, under its name."""
 MOST_DIMS = 16

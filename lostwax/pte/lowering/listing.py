@@ -15,6 +15,7 @@ import torch
 from torch.fx import Node
 
 from lostwax.errors import LoweringError
+from lostwax.ir.graph.delegate import LoweredBackendModule
 from lostwax.ir.text import source_place
 from lostwax.sym import Expr, Size
 from lostwax.types import Sizes, product
@@ -95,6 +96,13 @@ class Call:
     args: list[Any]
     outs: tuple[Any, ...]
     node: Node | None = None
+
+
+@dataclass(eq=False)
+class DelegateCall(Call):
+    """A call of a delegate, in the place of a kernel: `args` are what it is given, then `outs`."""
+
+    delegate: LoweredBackendModule | None = None
 
 
 @dataclass(eq=False)

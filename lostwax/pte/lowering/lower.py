@@ -27,6 +27,7 @@ from lostwax.pte.file.schema import MOST_DIMS
 from lostwax.pte.lowering.arithmetic import ARITHMETIC
 from lostwax.pte.lowering.control import CONTROL
 from lostwax.pte.lowering.convolution import CONVOLUTIONS
+from lostwax.pte.lowering.delegates import lower_delegate
 from lostwax.pte.lowering.in_place import IN_PLACE
 from lostwax.pte.lowering.listing import Call, Listing, Number, Storage, Tensor
 from lostwax.pte.lowering.pools import POOLS
@@ -40,6 +41,7 @@ from lostwax.types import TensorType, channels_last_strides
 _RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
 
 
+_HIGHER = {**CONTROL, "executorch_call_delegate": lower_delegate}
 _SELECTIONS = {**SELECTED, **STRIDED, **IN_PLACE, **ARITHMETIC, **CONVOLUTIONS, **POOLS}
 
 
@@ -221,12 +223,12 @@ class Lowering(CallWriter):
         elif isinstance(target, EdgeOperator):
             self.values[node] = self._lower_operator(node, target)
         elif isinstance(target, HigherOrderOperator):
-            control = CONTROL.get(target.name())
+            control = _HIGHER.get(target.name())
             if control is None:
                 raise LoweringError.at(
                     f"{target.name()} cannot be lowered",
                     source_place(node),
-                    why=f"an executable has {', '.join(CONTROL)}",
+                    why=f"an executable has {', '.join(_HIGHER)}",
                     instead="write it by these, or by operators alone",
                 )
             self.values[node] = control(self, node)

@@ -1,0 +1,210 @@
+"""Hands parts of programs to backends: each becomes a delegate, and one call of it.
+
+What a backend returns stands in the new program; the old one stays as it is. Must not know which
+backends there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from operator import getitem
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+from lostwax.backends.extract import STATE, Part, extract_part, find_constants
+from lostwax.backends.order import order_steps
+from lostwax.backends.partition import Partitioner, PartitionResult, follows_producer, is_operator
+from lostwax.backends.report import note_reason
+from lostwax.backends.spec import Backend, DelegationSpec, Payload
+from lostwax.dialects.manager import EdgeProgramManager
+from lostwax.errors import LoweringError
+from lostwax.ir.graph.delegate import CALL_DELEGATE, LoweredBackendModule
+from lostwax.ir.graph.graph_module import ReadableModule
+from lostwax.ir.graph.lookup import find_attribute
+from lostwax.ir.graph.retype import PROVENANCE
+from lostwax.ir.graph.writer import GraphWriter
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.signature import ExportGraphSignature, InputKind
+
+Partitioners = Partitioner | Sequence[Partitioner]
+
+
+def lower_methods(
+    edge: EdgeProgramManager, partitioner: Partitioners | Mapping[str, Partitioners]
+) -> EdgeProgramManager:
+    """The methods with parts handed to backends; see `EdgeProgramManager.to_backend`."""
+    programs = {name: edge.exported_program(name) for name in edge.methods}
+    if isinstance(partitioner, Mapping):
+        for name in partitioner:
+            edge.exported_program(name)
+        chosen = dict(partitioner)
+    else:
+        chosen = dict.fromkeys(programs, partitioner)
+    for name, several in chosen.items():
+        for each in several if isinstance(several, (list, tuple)) else (several,):
+            if not isinstance(each, Partitioner):
+                raise LoweringError(
+                    f"to_backend takes partitioners; for {name!r} it is given a "
+                    f"{type(each).__name__}\n  instead: lostwax.backends.XnnpackPartitioner(), or "
+                    "an object of a class of your own, lostwax.backends.Partitioner"
+                )
+            programs[name] = lower_program(programs[name], each)
+    return EdgeProgramManager(programs, edge.constant_methods, edge.config)
+
+
+def lower_program(program: ExportedProgram, partitioner: Partitioner) -> ExportedProgram:
+    """The program with the parts that the partitioner chooses as delegates."""
+    result = partitioner.partition(program)
+    if not isinstance(result, PartitionResult):
+        raise LoweringError(
+            f"{type(partitioner).__name__}.partition returns a {type(result).__name__}"
+            "\n  instead: PartitionResult(tags, specs)"
+        )
+    tags = _complete_tags(program, result)
+    return _Rewriting(program, tags, result).run()
+
+
+def _complete_tags(program: ExportedProgram, result: PartitionResult) -> dict[Node, str]:
+    """The tags, also of what reads one of several results; refuse those that mean nothing."""
+    nodes = set(program.graph.nodes)
+    for node, tag in result.tags.items():
+        if node not in nodes or node.op != "call_function":
+            raise LoweringError(
+                f"the partitioner takes {getattr(node, 'name', node)!r}, which is no call of the "
+                "program's graph\n  instead: calls alone; constants follow who reads them"
+            )
+        if not isinstance(result.specs.get(tag), DelegationSpec):
+            raise LoweringError(
+                f"the tag {tag!r} has no DelegationSpec\n  instead: specs={{{tag!r}: "
+                "DelegationSpec(backend)}}"
+            )
+    tags = dict(result.tags)
+    for node in program.graph.nodes:
+        if follows_producer(node) and (node in tags or node.args[0] in tags):
+            source: Any = node.args[0]
+            tags.pop(node, None)
+            if source in tags:
+                tags[node] = tags[source]
+    return tags
+
+
+class _Rewriting:
+    """Writes the graph in which the parts are calls."""
+
+    def __init__(
+        self, program: ExportedProgram, tags: Mapping[Node, str], result: PartitionResult
+    ) -> None:
+        self.program, self.tags, self.result = program, tags, result
+        self.constants = find_constants(program)
+        members: dict[str, list[Node]] = {}
+        for node in program.graph.nodes:
+            if node in tags:
+                members.setdefault(tags[node], []).append(node)
+        self.steps = order_steps(program.graph, tags)
+        self.parts = {
+            tag: extract_part(program, nodes, self.constants, result.shared)
+            for tag, nodes in members.items()
+        }
+        self.new: dict[Node, Node] = {}
+        self.children: dict[str, Any] = {}
+        self.writer = GraphWriter()
+
+    def run(self) -> ExportedProgram:
+        program = self.program
+        self.writer.reserve_builtins()
+        self.writer.reserve(n.name for n in program.graph.nodes)
+        kept = self._find_kept()
+        for step in self.steps:
+            if isinstance(step, str):
+                self._write_call(self.parts[step], self.result.specs[step])
+            elif step in kept:
+                self._copy(step)
+        module = ReadableModule(self.children, self.writer.finish())
+        module.meta.update(program.graph_module.meta)
+        return self._finish(module, kept)
+
+    def _find_kept(self) -> set[Node]:
+        """The nodes that stay: all but those of the parts, and what these alone read of state and
+        of shared nodes."""
+        kept: set[Node] = set()
+        for node in reversed(self.program.graph.nodes):
+            is_free = node in self.constants or node in self.result.shared
+            if node not in self.tags and (
+                not is_free or not node.users or any(user in kept for user in node.users)
+            ):
+                kept.add(node)
+        return kept
+
+    def _copy(self, node: Node) -> None:
+        if node.op == "get_attr":
+            name = str(node.target)
+            self.children[name] = find_attribute(self.program.graph_module, name)
+        args, kwargs = map_arg((node.args, node.kwargs), self.new.__getitem__)
+        copy = self.writer.append(node.op, node.name, node.target, args, kwargs)
+        copy.meta.update(node.meta)
+        if is_operator(node):
+            note_reason(copy, self.result.reasons.get(node, "the partitioner gives no reason"))
+        self.new[node] = copy
+
+    def _write_call(self, part: Part, spec: DelegationSpec) -> None:
+        if not part.outputs:  # nothing reads what it computes
+            return
+        name = self._free_child()
+        self.children[name] = _preprocess(part.program, spec)
+        source = self.writer.append("get_attr", self.writer.free_name(name), name, (), {})
+        args = (source, *(self.new[n] for n in part.inputs))
+        label = self.writer.free_name("executorch_call_delegate")
+        call = self.writer.append("call_function", label, CALL_DELEGATE, args, {})
+        last = part.outputs[-1].meta
+        call.meta.update({key: last.get(key, nothing) for key, nothing in PROVENANCE.items()})
+        call.meta["val"] = tuple(n.meta["val"] for n in part.outputs)
+        for i, node in enumerate(part.outputs):
+            made = self.writer.append("call_function", node.name, getitem, (call, i), {})
+            made.meta.update(node.meta)
+            self.new[node] = made
+
+    def _free_child(self) -> str:
+        taken = {str(n.target) for n in self.program.graph.find_nodes(op="get_attr")}
+        taken.update(self.children)
+        numbers = range(len(taken) + 1)
+        return next(n for i in numbers if (n := f"lowered_module_{i}") not in taken)
+
+    def _finish(self, module: GraphModule, kept: set[Node]) -> ExportedProgram:
+        program = self.program
+        nodes = program.graph.find_nodes(op="placeholder")
+        pairs = list(zip(nodes, program.graph_signature.input_specs, strict=True))
+        specs = [spec for node, spec in pairs if node in kept]
+        gone = {s.target for n, s in pairs if n not in kept}
+        gone -= {s.target for s in specs if s.kind in STATE or s.kind is InputKind.CUSTOM_OBJ}
+        signature = ExportGraphSignature(specs, program.graph_signature.output_specs)
+        return replace(
+            program,
+            graph_module=module,
+            graph_signature=signature,
+            state_dict={k: v for k, v in program.state_dict.items() if k not in gone},
+            constants={k: v for k, v in program.constants.items() if k not in gone},
+        )
+
+
+def _preprocess(program: ExportedProgram, spec: DelegationSpec) -> LoweredBackendModule:
+    backend = spec.backend
+    if not isinstance(backend, Backend):
+        raise LoweringError(
+            f"the backend of a DelegationSpec is {backend!r}\n  instead: an object of a class of "
+            "lostwax.backends.Backend"
+        )
+    made = backend.preprocess(program, spec.compile_specs)
+    payload = made if isinstance(made, Payload) else Payload(made)
+    for name, data in {"the payload": payload.data, **payload.named_data}.items():
+        if not isinstance(data, (bytes, bytearray, memoryview, torch.Tensor)):
+            raise LoweringError(
+                f"{backend.backend_id}.preprocess returns {name} as a {type(data).__name__}"
+                "\n  instead: bytes, or lostwax.backends.Payload(bytes, named_data)"
+            )
+    return LoweredBackendModule(
+        program, backend.backend_id, bytes(payload.data), spec.compile_specs, payload.named_data
+    )

@@ -1,0 +1,57 @@
+"""What a backend is, and what it is told: `Backend`, `CompileSpec`, `DelegationSpec`.
+
+Must not know how programs are partitioned.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lostwax.ir.program import ExportedProgram
+
+
+@dataclass(frozen=True)
+class CompileSpec:
+    """A setting for a backend: its name, and its value as bytes. Both stand in the file, too."""
+
+    key: str
+    value: bytes
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What a backend makes of a part of a program. `named_data` is data beside the bytes, which
+    delegates and methods share if they give it the same name: bytes, or tensors."""
+
+    data: bytes
+    named_data: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Backend(ABC):
+    """Makes of a part of a program what its run time runs."""
+
+    backend_id: str = ""
+    """The name by which the runtime finds the backend; that of the class if it is not given."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not cls.backend_id:
+            cls.backend_id = cls.__name__
+
+    @abstractmethod
+    def preprocess(
+        self, program: ExportedProgram, compile_specs: Sequence[CompileSpec]
+    ) -> bytes | Payload:
+        """What is to be run for this part, a program in the Edge dialect: its weights are state,
+        the values that it is given are its inputs, in order of the call."""
+
+
+@dataclass(frozen=True)
+class DelegationSpec:
+    """Which backend a part is for, and what that is told."""
+
+    backend: Backend
+    compile_specs: tuple[CompileSpec, ...] = ()

@@ -1,0 +1,1 @@
+"""XNNPACK: fast kernels for processors, which the ExecuTorch runtime has as a backend."""

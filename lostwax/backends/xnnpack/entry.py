@@ -1,0 +1,58 @@
+"""What is known of one operator: how it is written, and when it is not.
+
+Must not know which operators there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from lostwax.backends.xnnpack.writer import PartWriter
+
+
+class Facts:
+    """What is known of a program before its parts are: which nodes are constants. `state` has the
+    values of its own constants."""
+
+    def __init__(self, constants: set[Node], state: Mapping[Node, torch.Tensor]) -> None:
+        self.constants = constants
+        self.values: dict[Node, Any] = dict(state)
+
+    def is_constant(self, value: object) -> bool:
+        return isinstance(value, Node) and value in self.constants
+
+    def compute(self, node: Node) -> torch.Tensor:
+        """The value of a constant."""
+        if node not in self.values:
+            for each in node.all_input_nodes:
+                self.compute(each)
+            args, kwargs = map_arg((node.args, node.kwargs), self.values.__getitem__)
+            self.values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+        found: torch.Tensor = self.values[node]
+        return found
+
+
+def take_all(node: Node, facts: Facts) -> str:
+    """Every call that XNNPACK's dtypes and sizes allow is taken."""
+    return ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An operator: `write` writes a call of it, `explain` says why one is not taken, "" if it is.
+    A `lazy` one is written when it is read: it may turn out to be nothing. One of `any_constants`
+    takes such as are not of float32."""
+
+    write: Callable[[PartWriter, Node], None]
+    explain: Callable[[Node, Facts], str] = take_all
+    lazy: bool = False
+    any_constants: bool = False
+
+
+Operators = Mapping[str, Entry]

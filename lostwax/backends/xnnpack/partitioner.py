@@ -1,0 +1,141 @@
+"""`XnnpackPartitioner` and `XnnpackBackend`: which calls XNNPACK takes, and what is made of them.
+
+Must not know single operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Node
+
+from lostwax.backends.extract import find_constants
+from lostwax.backends.partition import (
+    Partitioner,
+    PartitionResult,
+    follows_producer,
+    group_nodes,
+    is_operator,
+    is_ordered,
+)
+from lostwax.backends.spec import Backend, CompileSpec, DelegationSpec, Payload
+from lostwax.backends.xnnpack.calls import bound_of, list_tensors, size_of
+from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.operators import MOVING, OPERATORS
+from lostwax.backends.xnnpack.products import find_views
+from lostwax.backends.xnnpack.schema import MOST_DIMS
+from lostwax.backends.xnnpack.shapes import explain_reshape, is_view
+from lostwax.backends.xnnpack.writer import PartWriter
+from lostwax.dialects.edge_operators import EdgeOperator
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.text import dtype_text
+
+aten = torch.ops.aten
+
+
+class XnnpackBackend(Backend):
+    """Writes parts as payloads of XNNPACK's."""
+
+    backend_id = "XnnpackBackend"
+
+    def preprocess(self, program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> Payload:
+        return PartWriter(program, OPERATORS).run()
+
+
+class XnnpackPartitioner(Partitioner):
+    """Takes every call that XNNPACK computes, in float32."""
+
+    preserve_ops: tuple[OpOverload, ...] = (
+        aten.linear.default,
+        aten.hardswish.default,
+        aten._prelu_kernel.default,
+    )
+
+    def __init__(self) -> None:
+        self.spec = DelegationSpec(XnnpackBackend())
+
+    def partition(self, program: ExportedProgram) -> PartitionResult:
+        facts = _find_facts(program)
+        reasons = {n: explain(n, facts) for n in program.graph.nodes if is_operator(n)}
+        while True:
+            groups = group_nodes(program.graph, {n for n, reason in reasons.items() if not reason})
+            left = _find_unfit(groups)
+            if not left:
+                break
+            reasons |= left
+        tags = {node: f"part{i}" for i, group in enumerate(groups) for node in group}
+        reasons = {node: reason for node, reason in reasons.items() if reason}
+        shared = frozenset(n for n in facts.constants if n.op == "call_function")
+        return PartitionResult(tags, dict.fromkeys(tags.values(), self.spec), reasons, shared)
+
+
+def _find_facts(program: ExportedProgram) -> Facts:
+    """Which nodes are constants: state that the program only reads, and what is computed from it
+    alone."""
+    given = find_constants(program)
+    data = {**program.state_dict, **program.constants}
+    state = {node: data[str(spec.target)] for node, spec in given.items()}
+    found: set[Node] = set(given)
+    for node in program.graph.nodes:
+        if node.op != "call_function" or is_ordered(node):
+            continue
+        is_pure = isinstance(node.target, EdgeOperator) or follows_producer(node)
+        if is_pure and all(n in found for n in node.all_input_nodes):
+            found.add(node)
+    return Facts(found, state)
+
+
+def _find_unfit(groups: Sequence[Sequence[Node]]) -> dict[Node, str]:
+    """Nodes that are better outside, although XNNPACK takes them: groups that only move elements,
+    and views that a layer was to see through, of which something is in another group."""
+    unfit: dict[Node, str] = {}
+    for group in groups:
+        inside = set(group)
+        for node in group:
+            if is_view(node) and (reason := explain_reshape(size_of(node))):
+                near = [n for n in (*node.users, *node.all_input_nodes) if node in find_views(n)]
+                if any(n not in inside for layer in near for n in (layer, *find_views(layer))):
+                    unfit[node] = reason
+        if all(map(_only_moves, group)):
+            unfit |= dict.fromkeys(group, "XNNPACK would only move its elements")
+    return {node: reason for node, reason in unfit.items() if is_operator(node)}
+
+
+def _only_moves(node: Node) -> bool:
+    target = node.target
+    return not isinstance(target, EdgeOperator) or target.name() in MOVING
+
+
+def explain(node: Node, facts: Facts) -> str:
+    """Why XNNPACK does not take a call; "" if it does."""
+    if node in facts.constants:
+        return "it is computed from constants alone, and not for XNNPACK"
+    if not isinstance(node.target, EdgeOperator):
+        return "XNNPACK has no control flow"
+    entry: Entry | None = OPERATORS.get(node.target.name())
+    if entry is None:
+        return f"XNNPACK has no {node.target.name()}"
+    values = list_tensors(node, facts.constants if entry.any_constants else ())
+    return _explain_values(node, values, facts) or entry.explain(node, facts)
+
+
+def _explain_values(node: Node, tensors: Sequence[Any], facts: Facts) -> str:
+    for value in tensors:
+        t = value.fake_type
+        if t.dtype is not torch.float32:
+            return f"XNNPACK computes in float32, not {dtype_text(t.dtype)}"
+        if t.ndim > MOST_DIMS:
+            return f"XNNPACK has tensors of at most {MOST_DIMS} dimensions"
+        if 0 in t.size:
+            return "it has no elements"
+        for size in t.size:
+            if bound_of(size) is None:
+                return f"the size {size} has no upper bound"
+    given = [n for n in node.all_input_nodes if n not in facts.constants]
+    values = [node, *(n for n in given if isinstance(n.meta.get("val"), torch.Tensor))]
+    if any(getattr(n.meta.get("val"), "ndim", 1) == 0 for n in values):
+        return "it has a tensor without dimensions"
+    return ""

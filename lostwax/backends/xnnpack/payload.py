@@ -1,0 +1,113 @@
+"""Writes payloads of XNNPACK's: values, nodes between them, and constants beside them.
+
+Must not know of operators: a node has a kind and its fields.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+import torch
+
+from lostwax.backends.spec import Payload
+from lostwax.backends.xnnpack.schema import (
+    EXTERNAL_INPUT,
+    EXTERNAL_OUTPUT,
+    FLAT_AT,
+    FLOAT32,
+    HEADER,
+    HEADER_SIZE,
+    IDENTIFIER,
+    NAMED,
+    NO_VALUE,
+    PAYLOAD,
+)
+from lostwax.pte.file.container import round_up
+from lostwax.pte.file.flat import Table, write_table
+
+Clamp = tuple[float, float]
+
+
+class PayloadWriter:
+    """Gathers the values and nodes of one payload; `write` makes bytes of them."""
+
+    def __init__(self) -> None:
+        self.values: list[Table] = []
+        self.nodes: list[Table] = []
+        self.inputs: list[int] = []
+        self.outputs: list[int] = []
+        self.externals = 0
+        self.data: list[Table] = [Table("ConstantDataOffset", {})]
+        self.named: dict[str, torch.Tensor] = {}
+        self.known: dict[Any, int] = {}
+        """The constants by their names and sizes."""
+
+    def add_value(
+        self, size: Sequence[int], external: int = NO_VALUE, flags: int = 0, data: int = 0
+    ) -> int:
+        """Add a value; `external` is its place among the arguments of the delegate."""
+        number = len(self.values)
+        fields = {
+            "datatype": FLOAT32,
+            "num_dims": len(size),
+            "dims": list(size),
+            "constant_buffer_idx": data,
+            "external_id": external,
+            "flags": flags,
+            "id_out": number,
+        }
+        self.values.append(Table("XValue", {"xvalue_union": Table("XNNTensorValue", fields)}))
+        return number
+
+    def add_input(self, size: Sequence[int], place: int) -> int:
+        self.inputs.append(self.add_value(size, place, EXTERNAL_INPUT))
+        return self.inputs[-1]
+
+    def add_output(self, size: Sequence[int], place: int) -> int:
+        self.outputs.append(self.add_value(size, place, EXTERNAL_OUTPUT))
+        return self.outputs[-1]
+
+    def add_constant(self, tensor: torch.Tensor) -> int:
+        """Add a constant; equal ones are one."""
+        data = tensor.detach().to("cpu", torch.float32).contiguous()
+        plain: Any = data.reshape(-1).view(torch.uint8).numpy()
+        name = sha256(plain).hexdigest()
+        size = tuple(data.shape) or (1,)
+        if (name, size) not in self.known:
+            if name not in self.named:
+                self.named[name] = data
+                fields = {"offset": NAMED, "size": data.nbytes, "named_key": name}
+                self.data.append(Table("ConstantDataOffset", fields))
+            index = list(self.named).index(name) + 1
+            self.known[name, size] = self.add_value(size, data=index)
+        return self.known[name, size]
+
+    def add_node(self, kind: str, clamp: Clamp | None = None, /, **fields: Any) -> None:
+        """Add a node; its results are limited to the clamp, if there is one."""
+        about: dict[str, Any] = {
+            "xnode_union": Table(kind, fields),
+            "debug_handle": len(self.nodes) + 1,
+        }
+        if clamp is not None:
+            limits = {"output_min": clamp[0], "output_max": clamp[1]}
+            about["output_min_max"] = Table("OutputMinMax", limits)
+        self.nodes.append(Table("XNode", about))
+
+    def write(self) -> Payload:
+        fields = {
+            "version": "0",
+            "xnodes": self.nodes,
+            "xvalues": self.values,
+            "num_externs": self.externals,
+            "input_ids": self.inputs,
+            "output_ids": self.outputs,
+            "constant_data": self.data,
+        }
+        flat = write_table(Table("XNNGraph", fields), IDENTIFIER, PAYLOAD)
+        end = FLAT_AT + round_up(len(flat), 16)
+        sizes = struct.pack("<HIIIQ", HEADER_SIZE, FLAT_AT, len(flat), end, 0)
+        head = bytes(4) + HEADER + sizes
+        return Payload(head.ljust(FLAT_AT, b"\0") + flat.ljust(end - FLAT_AT, b"\0"), self.named)

@@ -1,0 +1,148 @@
+"""Products of matrices: fully connected layers, and batches of products.
+
+A layer sees through views that only put dimensions together, as XNNPACK's takes any number of them.
+Must not know of other families.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from lostwax.backends.xnnpack.calls import Sizes, read_arguments, size_of
+from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.schema import NO_VALUE
+from lostwax.backends.xnnpack.shapes import explain_view, is_view, write_view
+from lostwax.backends.xnnpack.writer import PartWriter, Result
+
+
+def write_addmm(writer: PartWriter, node: Node) -> None:
+    bias, source, weight = node.args[:3]
+    filters = writer.constants[weight].t()  # type: ignore[index]
+    _write_layer(writer, node, source, filters, writer.constants[bias])  # type: ignore[index]
+
+
+def write_mm(writer: PartWriter, node: Node) -> None:
+    source, weight = node.args[:2]
+    _write_layer(writer, node, source, writer.constants[weight].t(), None)  # type: ignore[index]
+
+
+def write_linear(writer: PartWriter, node: Node) -> None:
+    given = read_arguments(node)
+    bias = None if given.bias is None else writer.constants[given.bias]
+    _write_layer(writer, node, given.input, writer.constants[given.weight], bias)
+
+
+def _write_layer(
+    writer: PartWriter,
+    node: Node,
+    source: Any,
+    filters: torch.Tensor,
+    bias: torch.Tensor | None,
+) -> None:
+    source, result = _see_through_views(writer, node, source)
+    width = filters.shape[0]
+    given = writer.read(source)
+    wide = None if bias is None else bias.expand(width)
+    writer.add(
+        "XNNFullyConnected",
+        result.clamp,
+        input1_id=given,
+        filter_id=writer.add_constant(filters),
+        bias_id=NO_VALUE if wide is None else writer.add_constant(wide),
+        output_id=writer.define(result.node),
+    )
+
+
+def _see_through_views(writer: PartWriter, node: Node, source: Node) -> tuple[Node, Result]:
+    """What the layer reads and computes, without a view before it and the one behind it that takes
+    that back."""
+    views = find_views(node)
+    if not views or node in writer.places:
+        return source, writer.find_result(node)
+    before, behind = views
+    return before.args[0], writer.find_result(behind)  # type: ignore[return-value]
+
+
+def find_views(node: Node) -> tuple[Node, Node] | tuple[()]:
+    """The view before a layer, if it only puts dimensions together, and the one behind it that
+    takes that back, if nothing else reads what is between them."""
+    place = _SOURCES.get(getattr(node.target, "name", str)())
+    if place is None or len(node.users) != 1:
+        return ()
+    before: Any = node.args[place]
+    (behind,) = node.users
+    if not is_view(before) or not is_view(behind):
+        return ()
+    source: Any = before.args[0]
+    wanted: Sizes = (*size_of(source)[:-1], size_of(node)[-1])
+    if size_of(source)[-1:] != size_of(before)[-1:] or size_of(behind) != wanted:
+        return ()
+    return before, behind
+
+
+_SOURCES = {"aten::addmm": 1, "aten::mm": 0}
+"""Where the layers that take matrices alone have what they read."""
+
+
+def explain_view_of_layer(node: Node, facts: Facts) -> str:
+    """Why a view is not taken; those that layers see through may have any sizes."""
+    reason = explain_view(node, facts)
+    near = [*node.users, *node.all_input_nodes] if reason else []
+    seen = [n for n in near if node in find_views(n) and not _explain_layer(n, facts)]
+    before = bool(node.users) and all(n in seen for n in node.users)
+    behind = node.args[0] in seen
+    return "" if before or behind else reason
+
+
+def _explain_layer(node: Node, facts: Facts) -> str:
+    explain = explain_addmm if len(node.args) > 2 else explain_mm
+    return explain(node, facts)
+
+
+def explain_addmm(node: Node, facts: Facts) -> str:
+    given = read_arguments(node)
+    if given.alpha != 1 or given.beta != 1:
+        return "XNNPACK's fully connected layer has no factors"
+    if not facts.is_constant(given.self) or len(size_of(given.self)) > 1:
+        return "its bias is no constant of one dimension"
+    return _explain_weight(given.mat2, facts)
+
+
+def explain_mm(node: Node, facts: Facts) -> str:
+    return _explain_weight(node.args[1], facts)
+
+
+def explain_linear(node: Node, facts: Facts) -> str:
+    given = read_arguments(node)
+    if given.bias is not None and not facts.is_constant(given.bias):
+        return "its bias is no constant"
+    return _explain_weight(given.weight, facts)
+
+
+def _explain_weight(weight: Any, facts: Facts) -> str:
+    return "" if facts.is_constant(weight) else "its weight is no constant"
+
+
+def write_bmm(writer: PartWriter, node: Node) -> None:
+    a, b = (writer.read(n) for n in node.args[:2])  # type: ignore[arg-type]
+    made = writer.define(node)
+    writer.add("XNNBatchMatrixMultiply", input1_id=a, input2_id=b, output_id=made)
+
+
+def explain_bmm(node: Node, facts: Facts) -> str:
+    if facts.is_constant(node.args[0]):
+        return "XNNPACK multiplies no constant from the left"
+    return ""
+
+
+PRODUCTS = {
+    "aten::addmm": Entry(write_addmm, explain_addmm),
+    "aten::mm": Entry(write_mm, explain_mm),
+    "aten::linear": Entry(write_linear, explain_linear),
+    "aten::bmm": Entry(write_bmm, explain_bmm),
+    "aten::view_copy": Entry(write_view, explain_view_of_layer, lazy=True),
+}
+"""The operators of this family, by name."""

@@ -1,0 +1,175 @@
+"""Operators that only move elements: reshape, transpose, pad, join.
+
+They are written when they are read, as many turn out to be nothing. Must not know of other
+families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from lostwax.backends.xnnpack.calls import count_dynamic, is_static, read_arguments, size_of
+from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.writer import LAST, PLAIN, PartWriter, permute, shape_to
+from lostwax.sym import Size
+
+# ------------------------------------------------------------------------------- reshape
+
+
+def write_view(writer: PartWriter, node: Node) -> None:
+    """A reshaping; nothing, if the sizes stay. Of an image of one pixel, channels may be last."""
+    source: Any = node.args[0]
+    old, new = size_of(source), size_of(node)
+    if old == new:
+        writer.name(node, source)
+        return
+    is_pixel = len(old) in LAST and all(s == 1 for s in old[2:])
+    given = writer.read(source, is_pixel and writer.is_last(source))
+    write_reshape(writer, given, writer.define(node), new)
+
+
+def write_reshape(writer: PartWriter, given: int, made: int, size: Sequence[Size]) -> None:
+    assert count_dynamic(size) < 2, size
+    shape = shape_to(size)
+    writer.add(
+        "XNNStaticReshape", num_dims=len(shape), new_shape=shape, input_id=given, output_id=made
+    )
+
+
+def explain_view(node: Node, facts: Facts) -> str:
+    if size_of(node) == size_of(node.args[0]):  # type: ignore[arg-type]
+        return ""
+    return explain_reshape(size_of(node))
+
+
+def explain_reshape(size: Sequence[Size]) -> str:
+    count = count_dynamic(size)
+    return "" if count < 2 else f"XNNPACK reshapes to at most one size that varies, not {count}"
+
+
+def is_view(node: object) -> bool:
+    target = getattr(node, "target", None)
+    return bool(getattr(target, "name", str)() == "aten::view_copy")
+
+
+def write_expand(writer: PartWriter, node: Node) -> None:
+    """A product with ones, as arithmetic repeats its operands; nothing, if the sizes stay."""
+    source: Any = node.args[0]
+    old, new = size_of(source), size_of(node)
+    if old == new:
+        writer.name(node, source)
+        return
+    old = (1,) * (len(new) - len(old)) + old
+    ones = torch.ones([1 if o == n else int(n) for o, n in zip(old, new, strict=True)])
+    given, factor = writer.read(source), writer.add_constant(ones)
+    writer.add("XNNMultiply", input1_id=given, input2_id=factor, output_id=writer.define(node))
+
+
+def explain_expand(node: Node, facts: Facts) -> str:
+    old, new = size_of(node.args[0]), size_of(node)  # type: ignore[arg-type]
+    old = (1,) * (len(new) - len(old)) + old
+    repeated = [n for o, n in zip(old, new, strict=True) if o != n]
+    return "" if is_static(*repeated) else "XNNPACK repeats a fixed number of times"
+
+
+# ------------------------------------------------------------------------------- transpose
+
+
+def write_permute(writer: PartWriter, node: Node) -> None:
+    """A transposition; nothing, if the value is there with channels last, and that is wanted."""
+    source: Any = node.args[0]
+    order = [d % len(size_of(node)) for d in read_arguments(node).dims]
+    rank = len(order)
+    if order == list(range(rank)):
+        writer.name(node, source)
+    elif tuple(order) == LAST.get(rank) and writer.is_last(source):
+        writer.see(node, writer.read(source, True), False)
+    elif tuple(order) == PLAIN.get(rank) and not writer.is_last(source):
+        writer.see(node, writer.read(source), True)
+    else:
+        given = writer.read(source)
+        fields = {"num_dims": rank, "perm": order}
+        made = writer.define(node)
+        writer.add("XNNStaticTranspose", input_id=given, output_id=made, **fields)
+
+
+# ------------------------------------------------------------------------------- pad, join
+
+
+def write_pad(writer: PartWriter, node: Node) -> None:
+    given = read_arguments(node)
+    rank = len(size_of(node))
+    before, behind = [0] * rank, [0] * rank
+    for i in range(len(given.pad) // 2):
+        before[rank - 1 - i], behind[rank - 1 - i] = given.pad[2 * i : 2 * i + 2]
+    last = writer.is_last(given.self)
+    if last:
+        before, behind = permute(before, LAST[rank]), permute(behind, LAST[rank])
+    source = writer.read(given.self, last)
+    writer.add(
+        "XNNStaticConstantPad",
+        pre_paddings=before,
+        post_paddings=behind,
+        padding_value=float(given.value),
+        input_id=source,
+        output_id=writer.define(node, last),
+    )
+
+
+def explain_pad(node: Node, facts: Facts) -> str:
+    amounts = read_arguments(node).pad
+    if any(isinstance(a, Node) for a in amounts):
+        return "its amounts are computed"
+    return "it takes away" if any(a < 0 for a in amounts) else ""
+
+
+MOST_JOINED = 5
+
+
+def write_join(writer: PartWriter, node: Node) -> None:
+    """Join tensors, five at a time."""
+    parts: list[Any] = list(node.args[0])  # type: ignore[arg-type]
+    rank = len(size_of(node))
+    dim: int = read_arguments(node).dim % rank
+    last = any(writer.is_last(p) for p in parts)
+    write_joined(writer, node, [(writer.read(p, last), size_of(p)[dim]) for p in parts], dim, last)
+
+
+def write_joined(
+    writer: PartWriter, node: Node, left: list[tuple[int, Size]], dim: int, last: bool
+) -> None:
+    """Join values along a dimension of the program; each has its length there."""
+    rank = len(size_of(node))
+    axis = LAST[rank].index(dim) if last else dim
+    while len(left) > MOST_JOINED:
+        some, rest = left[:MOST_JOINED], left[MOST_JOINED:]
+        length = sum(length for _, length in some)
+        size = [*size_of(node)[:dim], length, *size_of(node)[dim + 1 :]]
+        made = writer.new(permute(size, LAST[rank]) if last else size)
+        _write_some(writer, [number for number, _ in some], axis, made)
+        left = [(made, length), *rest]
+    if len(left) == 1:
+        writer.add("XNNCopy", input_id=left[0][0], output_id=writer.define(node, last))
+        return
+    _write_some(writer, [number for number, _ in left], axis, writer.define(node, last))
+
+
+def _write_some(writer: PartWriter, numbers: list[int], axis: int, made: int) -> None:
+    inputs = {f"input{i + 1}_id": number for i, number in enumerate(numbers)}
+    writer.add(f"XNNConcatenate{len(numbers)}", axis=axis, output_id=made, **inputs)
+
+
+SHAPES = {
+    "aten::squeeze_copy.dims": Entry(write_view, explain_view, lazy=True),
+    "aten::squeeze_copy.dim": Entry(write_view, explain_view, lazy=True),
+    "aten::unsqueeze_copy": Entry(write_view, explain_view, lazy=True),
+    "aten::expand_copy": Entry(write_expand, explain_expand, lazy=True),
+    "aten::permute_copy": Entry(write_permute, lazy=True),
+    "aten::constant_pad_nd": Entry(write_pad, explain_pad),
+    "aten::cat": Entry(write_join),
+}
+"""The operators of this family, by name."""

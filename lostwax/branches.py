@@ -46,12 +46,24 @@ def _callers(frame: FrameType) -> Iterator[FrameType]:
         above = above.f_back
 
 
-def _is_pythons(names: tuple[str, ...], frame: FrameType, functions: list[str]) -> bool:
-    """Does Python itself react to such an exception? A loop ends with `StopIteration`, or with the
+def is_caught_above(frame: FrameType, error: Exception) -> bool:
+    """May an exception that leaves the frame be caught by the user's code, or by Python itself?"""
+    callers = list(_callers(frame))
+    if isinstance(error, _find_told([each.f_code.co_name for each in (frame, *callers)])):
+        return True
+    return any(is_caught(each, each.f_lasti, type(error)) for each in callers)
+
+
+def _find_told(functions: list[str]) -> tuple[type[Exception], ...]:
+    """The exceptions to which Python itself reacts: a loop ends with `StopIteration`, or with the
     `IndexError` of a `__getitem__`, and `hasattr` is False."""
     told: tuple[type[Exception], ...] = (StopIteration, StopAsyncIteration, AttributeError)
-    if "__getitem__" in functions:
-        told = (*told, LookupError)
+    return (*told, LookupError) if "__getitem__" in functions else told
+
+
+def _is_pythons(names: tuple[str, ...], frame: FrameType, functions: list[str]) -> bool:
+    """Does Python itself react to such an exception?"""
+    told = _find_told(functions)
     found = [frame.f_globals.get(name, frame.f_builtins.get(name)) for name in names]
     return any(isinstance(each, type) and issubclass(each, told) for each in found)
 

@@ -15,16 +15,31 @@ from typing import Any
 from lostwax.cache import cached, cached_by_identity
 
 
-def is_caught(frame: FrameType, offset: int) -> bool:
-    """May an exception from here be caught in this frame?"""
-    return any(
-        start <= offset < end and not _is_passed_on(frame, handler)
-        for start, end, handler in _handlers(frame.f_code)
-    )
+def is_caught(frame: FrameType, offset: int, kind: type[BaseException] = BaseException) -> bool:
+    """May an exception from here be caught in this frame? `kind` is its class, if that is known."""
+    seen: set[int] = set()
+    handler = _find_handler(frame.f_code, offset)
+    while handler is not None and handler not in seen:
+        if not _is_passed_on(frame, handler, kind):
+            return True
+        seen.add(handler)
+        handler = _find_handler(frame.f_code, handler)  # what is around it
+    return False
 
 
-def _is_passed_on(frame: FrameType, handler: int) -> bool:
-    """Is it the end of a `with` whose manager passes exceptions on?"""
+def _find_handler(code: CodeType, offset: int) -> int | None:
+    covering = (handler for start, end, handler in _handlers(code) if start <= offset < end)
+    return next(covering, None)
+
+
+def _is_passed_on(frame: FrameType, handler: int, kind: type[BaseException]) -> bool:
+    """Is it a `finally`, an `except` of other classes, the end of a `with` whose manager passes
+    exceptions on, or a hook of the house's?"""
+    if _is_of_house(frame.f_code, handler) or _only_raises(frame.f_code, handler):
+        return True
+    clauses = _clauses(frame.f_code, handler)
+    if clauses is not None and not any(_may_match(frame, each, kind) for each in clauses):
+        return True
     path = _manager(frame.f_code, handler)
     if path is None:
         return False
@@ -37,6 +52,90 @@ def _is_passed_on(frame: FrameType, handler: int) -> bool:
     left = getattr(made, "__exit__", None) if isinstance(made, type) else None
     code = getattr(left, "__code__", None)
     return code is not None and _is_never_true(code)
+
+
+def _may_match(frame: FrameType, path: tuple[str, ...], kind: type[BaseException]) -> bool:
+    """May an exception of this class be one of the class that a global name and attributes of it
+    tell?"""
+    name, *attributes = path
+    known: Any = frame.f_globals.get(name, frame.f_builtins.get(name))
+    for each in attributes:
+        known = getattr(known, each, None)
+    if kind is BaseException or not isinstance(known, type):
+        return True
+    return issubclass(kind, known)
+
+
+@cached(1000)
+def _only_raises(code: CodeType, handler: int) -> bool:
+    """Is it what Python does where a handler itself has raised?"""
+    steps = [s.opname for s in _instructions(code) if s.offset >= handler][:3]
+    return steps == ["COPY", "POP_EXCEPT", "RERAISE"]
+
+
+@cached(1000)
+def _clauses(code: CodeType, handler: int) -> tuple[tuple[str, ...], ...] | None:
+    """The classes that the handler catches; none for a `finally`. None, if it cannot be told: then
+    it may catch all. Every way that no class matches has to raise again."""
+    steps = [s for s in _instructions(code) if s.offset >= handler]
+    places = {s.offset: i for i, s in enumerate(steps)}
+    found: list[tuple[str, ...]] = []
+    seen, left = set[int](), [0]
+    while left:
+        i = left.pop()
+        if i in seen:
+            continue
+        seen.add(i)
+        step = steps[i] if i < len(steps) else None
+        if step is None or step.opname in _LEAVING or step.opname.startswith("RETURN"):
+            return None
+        target = places.get(step.argval) if "JUMP" in step.opname else None
+        if step.opname == "CHECK_EXC_MATCH":
+            classes, jump = _read_classes(steps[:i]), steps[i + 1]
+            if not classes or not jump.opname.endswith("IF_FALSE") or jump.argval not in places:
+                return None
+            found += classes
+            left.append(places[jump.argval])
+        elif "JUMP" in step.opname:
+            if target is None:
+                return None
+            left += [target] if step.opname.startswith("JUMP") else [target, i + 1]
+        elif step.opname != "RERAISE":
+            left.append(i + 1)
+    return tuple(found)
+
+
+def _read_classes(steps: list[dis.Instruction]) -> list[tuple[str, ...]]:
+    """The names that the last of these steps load: of one class, or of a tuple of them."""
+    last, count = len(steps) - 1, 1
+    if steps[last].opname == "BUILD_TUPLE":
+        last, count = last - 1, steps[last].arg or 0
+    found: list[tuple[str, ...]] = []
+    path: list[str] = []
+    while last >= 0 and len(found) < count:
+        step = steps[last]
+        if step.opname == "LOAD_ATTR":
+            path.insert(0, step.argval)
+        elif step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            found.append((step.argval, *path))
+            path = []
+        else:
+            return []
+        last -= 1
+    return found
+
+
+_LEAVING = frozenset(("POP_EXCEPT", "FOR_ITER", "SEND", "YIELD_VALUE", "WITH_EXCEPT_START"))
+"""A handler with one of these may end without raising again, or is not looked into."""
+
+
+@cached(1000)
+def _is_of_house(code: CodeType, handler: int) -> bool:
+    """Does the handler begin with a constant of the house's? (`capture/flow/hooks.py`)"""
+    steps = [s for s in _instructions(code) if s.offset >= handler][:2]
+    if [s.opname for s in steps] != ["PUSH_EXC_INFO", "LOAD_CONST"]:
+        return False
+    return type(steps[1].argval).__module__.startswith("lostwax.")
 
 
 @cached_by_identity(1000)

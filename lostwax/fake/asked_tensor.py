@@ -17,6 +17,7 @@ from lostwax.branches import RAISES, way_on
 from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.refusals import refuse, refuse_use
 from lostwax.fake.storage import FakeStorage
+from lostwax.fake.symbolic.classes import is_text_read
 from lostwax.fake.symbolic.node import decide_put_off, wrap
 from lostwax.location import PASSING_ON, asking_frame, user_location
 from lostwax.types import TensorType, visible_strides
@@ -309,7 +310,16 @@ class AskedTensor(torch.Tensor):
     def __format__(self, form: str) -> str:
         if form:
             refuse(self, f"text in the form {form!r}", "leave the form out, or the text")
-        return repr(self)
+        if not is_text_read(sys._getframe(1)):
+            return repr(self)
+        if self.ndim or self.is_complex():
+            self.refuse_text()
+        kind = bool if self.dtype is torch.bool else float if self.is_floating_point() else int
+        return format(kind(self.item()))
+
+    def refuse_text(self) -> NoReturn:
+        """Refuse a text that decides something."""
+        refuse(self, "its text", "decide by what operators compute of it")
 
 
 def _is_launched() -> bool:

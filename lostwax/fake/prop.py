@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Interpreter, Node
+from torch.utils._pytree import tree_map_only
 
+from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.mode import FakeTensorMode, detect_fake_mode
-from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.tensor import FakeTensor, new_fake
 
 
 class FakeTensorProp(Interpreter):
@@ -24,13 +26,25 @@ class FakeTensorProp(Interpreter):
 
     def propagate(self, *args: Any) -> Any:
         """Convert the real inputs, run, and fill `meta["val"]`."""
-        mode = self._mode or detect_fake_mode(args) or FakeTensorMode()
-        fakes = torch.utils._pytree.tree_map_only(torch.Tensor, mode.from_tensor, args)
-        return self._run(mode, fakes)
+        mode, inputs = self._choose_mode(args)
+        return self._run(mode, tree_map_only(torch.Tensor, mode.from_tensor, inputs))
 
     def propagate_dont_convert_inputs(self, *args: Any) -> Any:
         """The same for inputs that are fakes already."""
-        return self._run(self._mode or detect_fake_mode(args) or FakeTensorMode(), args)
+        return self._run(*self._choose_mode(args))
+
+    def _choose_mode(self, args: Any) -> tuple[FakeTensorMode, Any]:
+        """The mode to run in, and the inputs in it. A program's fakes are those of its capture,
+        which would record what is run here: a mode that records nothing takes them over."""
+        mode = self._mode or detect_fake_mode(args) or FakeTensorMode()
+        if self._mode is not None or type(mode) is FakeTensorMode:
+            return mode, args
+        plain = FakeTensorMode(shape_env=mode.shape_env)
+
+        def take_over(fake: FakeTensor) -> FakeTensor:
+            return new_fake(plain, fake.fake_type, fake.fake_storage, is_marked(fake))
+
+        return plain, tree_map_only(FakeTensor, take_over, args)
 
     def _run(self, mode: FakeTensorMode, args: Any) -> Any:
         # Parameters and buffers of the module are real: they may meet operators here.
@@ -43,7 +57,7 @@ class FakeTensorProp(Interpreter):
 
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)
-        n.meta["val"] = torch.utils._pytree.tree_map_only(FakeTensor, FakeTensor.snapshot, result)
+        n.meta["val"] = tree_map_only(FakeTensor, FakeTensor.snapshot, result)
         return result
 
     def fetch_attr(self, target: str) -> Any:

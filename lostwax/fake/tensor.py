@@ -7,6 +7,7 @@ A metadata mutation replaces both. Must not evaluate operators itself: that is t
 
 from __future__ import annotations
 
+import sys
 from operator import attrgetter
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from lostwax.classes import SYMBOLIC
 from lostwax.fake.asked_tensor import AskedTensor, is_marked
 from lostwax.fake.refusals import other_class_error, refuse, refuse_use
 from lostwax.fake.storage import FakeStorage
+from lostwax.fake.symbolic.classes import is_text_read
 from lostwax.fake.symbolic.indexing import getitem, read_places, setitem
 from lostwax.fake.symbolic.layout import is_never_contiguous
 from lostwax.fake.symbolic.node import wrap
@@ -171,6 +173,8 @@ class FakeTensor(AskedTensor):
         return done
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        if is_text_read(sys._getframe(1)):
+            self.refuse_text()
         t = self.fake_type
         sizes = ", ".join(map(str, t.size))
         parts = [f"size=({sizes}{',' if t.ndim == 1 else ''})", f"dtype={t.dtype}"]

@@ -2,6 +2,7 @@
 
 from lostwax.sym.env import (
     ShapeEnv,
+    count_parts,
     current,
     decide,
     decide_or,
@@ -43,6 +44,7 @@ __all__ = [
     "Symbol",
     "Violation",
     "ceildiv",
+    "count_parts",
     "current",
     "decide",
     "decide_or",

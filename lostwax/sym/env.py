@@ -7,6 +7,7 @@ type rule serves both.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import lcm
@@ -16,7 +17,7 @@ from typing import Any
 from lostwax import logs
 from lostwax.branches import RAISES
 from lostwax.errors import ContradictionError, DataDependentError
-from lostwax.location import Location, user_location
+from lostwax.location import Location, find_user_frame, user_location
 from lostwax.sym import world
 from lostwax.sym.expressions.algebra import Algebra
 from lostwax.sym.expressions.expr import BoolExpr, Condition, Expr, Size, Symbol, Terms
@@ -92,6 +93,10 @@ class ShapeEnv:
         without a guard."""
         self.put_off: list[tuple[CodeType, frozenset[int], BoolExpr]] = []
         """Parts of a condition that have no guard: others, asked there, are to say the rest."""
+        self.splits: Any = None
+        """Who keeps both ways of branches on declared sizes, if the user asks for that."""
+        self.merged: dict[Symbol, Any] = {}
+        """Symbols that stand for a number that two ways have left, and where these join."""
         self.strides: dict[tuple[Any, ...], Any] = facts.new_memo()
         """Row-major strides, by size."""
         # kept for others: the floats of `real.py`, and what a layer above shows for all this
@@ -397,6 +402,16 @@ def expect(b: Condition, asked_by: str = "") -> bool:
 def specialize(e: Size, asked_by: str = "") -> int:
     """A concrete integer, at the price of a guard that it is the example's."""
     return e.env.specialize(e, asked_by) if isinstance(e, Expr) else e
+
+
+def count_parts(e: Size) -> int:
+    """The same, of how many things there are: who keeps both ways of what the user asks may have
+    another way than to list them."""
+    if isinstance(e, Expr) and e.env.splits is not None and e.hint is not None:
+        asking = find_user_frame(sys._getframe(1))
+        if asking is not None and not isinstance(current(e), int):
+            e.env.splits.ask(asking, e)
+    return specialize(e)
 
 
 def learn(b: Condition) -> None:

@@ -18,7 +18,7 @@ def refuse_integer(e: Expr, where: Location) -> DataDependentError:
         f"  asked at {where}\n"
         "  instead: compute with the symbolic number, x.item() or x.shape[0], without "
         "int(), len() or range()"
-    )
+    ).ask(e)
 
 
 def refuse_branch(
@@ -35,7 +35,7 @@ def refuse_branch(
     return DataDependentError(
         f"cannot decide `{either[0]}` while tracing: it depends on data{_list_origins(b)}\n"
         f"  asked at {where}\n  fix: state before that line which it is, {fix}"
-    )
+    ).ask(b)
 
 
 def _refuse_truth(b: BoolExpr, where: Location) -> DataDependentError:
@@ -47,7 +47,7 @@ def _refuse_truth(b: BoolExpr, where: Location) -> DataDependentError:
         f"  asked at {where}\n  fix: {_BOTH_WAYS};\n"
         "  or, if it is always the same, state it: c = condition.item(); torch._check(c), or "
         "torch._check(torch.sym_not(c)); if c: ..."
-    )
+    ).ask(b)
 
 
 def _list_origins(e: Expr | BoolExpr) -> str:

@@ -56,13 +56,13 @@ def record_cond(
     false_fn: Callable[..., Any],
     operands: Sequence[Any],
 ) -> Any:
-    condition = _read_predicate(tracer, pred)
+    condition = read_predicate(tracer, pred)
     if isinstance(condition, bool):
         return (true_fn if condition else false_fn)(*operands)
     return _Cond(tracer, condition, operands).record(true_fn, false_fn)
 
 
-def _find_facts(condition: Any) -> tuple[list[BoolExpr], list[BoolExpr]]:
+def find_facts(condition: Any) -> tuple[list[BoolExpr], list[BoolExpr]]:
     if not isinstance(condition, BoolExpr):
         return [], []
     opposite = negate(condition)
@@ -70,7 +70,7 @@ def _find_facts(condition: Any) -> tuple[list[BoolExpr], list[BoolExpr]]:
     return [condition], [opposite]
 
 
-def _read_predicate(tracer: Tracer, pred: Any) -> Any:
+def read_predicate(tracer: Tracer, pred: Any) -> Any:
     """The predicate as the log keeps it; a bool, if it is known."""
     if isinstance(pred, torch.Tensor):
         fake = tracer.adopt(pred)
@@ -114,7 +114,7 @@ class _Cond:
         ]
 
     def record(self, true_fn: Callable[..., Any], false_fn: Callable[..., Any]) -> Any:
-        facts = _find_facts(self.condition)
+        facts = find_facts(self.condition)
         effects = SideEffects(self.tracer, (true_fn, false_fn))
         true = self._record_branch("the true branch", true_fn, facts[0], effects)
         false = self._record_branch("the false branch", false_fn, facts[1], effects)
@@ -148,23 +148,9 @@ class _Cond:
         types += map(merger.merge_written, ours[count:of_buffers], theirs[count:of_buffers])
         names = ["a buffer"] * len(buffers)
         types += map(merger.merge, names, ours[of_buffers:], theirs[of_buffers:])
-        kept = [i for i, t in enumerate(types) if t is not None]
-        results = [types[i] for i in kept]
-        lifting = Lifting(tracer, self.given)
-        graphs = []
-        for name, f, values in (("true_graph", true, ours), ("false_graph", false, theirs)):
-            own = [values[i] for i in kept]
-            returned = f.scope.return_new(own, list(map(_find_own_type, own, results)))
-            lifting.read(f.scope, returned)
-            graphs.append((name, f.scope, returned))
-        lifting.check_gradients("torch.cond")
-        bodies = [lifting.make_graph(*each) for each in graphs]
-        for body in bodies:
-            body.operands = lifting.operands
-        operands = [self.condition, *bodies, Operands(lifting.operands)]
-        step = tracer.append_step(torch.ops.higher_order.cond, operands, {})
-        made = dict(zip(kept, new_results(tracer, step, results), strict=True))
-        leaves = [made[i] if i in made else _wrap(ours[i]) for i in range(len(ours))]
+        leaves = append_cond(
+            tracer, self.condition, self.given, (true.scope, false.scope), (ours, theirs), types
+        )
         for root, new in zip(roots, leaves[count:], strict=False):
             tracer.replace_value(root, tracer.value_of(new))
         for each, new in zip(buffers, leaves[of_buffers:], strict=True):
@@ -173,6 +159,39 @@ class _Cond:
             held = [each.buffers[each.name] for each in f.buffers]
             f.note_sharing([*leaves[:count], *held])
         return pytree.tree_unflatten(leaves[:count], true.structure)
+
+
+def append_cond(
+    tracer: Tracer,
+    condition: Any,
+    given: Sequence[Any],
+    scopes: tuple[Scope, Scope],
+    values: tuple[Sequence[Any], Sequence[Any]],
+    types: Sequence[Any],
+) -> list[Any]:
+    """Append the step that chooses between two recorded regions. `values` are what each of them
+    returns, and `types` what that is after the step; None: the same in both. Returns what is in
+    their places then."""
+    kept = [i for i, t in enumerate(types) if t is not None]
+    results = [types[i] for i in kept]
+    lifting = Lifting(tracer, given)
+    graphs = []
+    for name, scope, all_of_them in zip(_GRAPHS, scopes, values, strict=True):
+        own = [all_of_them[i] for i in kept]
+        returned = scope.return_new(own, list(map(_find_own_type, own, results)))
+        lifting.read(scope, returned)
+        graphs.append((name, scope, returned))
+    lifting.check_gradients("torch.cond")
+    bodies = [lifting.make_graph(*each) for each in graphs]
+    for body in bodies:
+        body.operands = lifting.operands
+    operands = [condition, *bodies, Operands(lifting.operands)]
+    step = tracer.append_step(torch.ops.higher_order.cond, operands, {})
+    made = dict(zip(kept, new_results(tracer, step, results), strict=True))
+    return [made[i] if i in made else _wrap(value) for i, value in enumerate(values[0])]
+
+
+_GRAPHS = ("true_graph", "false_graph")
 
 
 def _wrap(value: Any) -> Any:

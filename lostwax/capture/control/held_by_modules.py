@@ -6,15 +6,15 @@ know why it is compared.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from operator import itemgetter
+from operator import is_, itemgetter
 from typing import Any, NamedTuple
 
 from torch import nn
 
-from lostwax.capture.control.places import HAS_MORE, PLAIN, Change, Places
-from lostwax.capture.python.containers import GONE, is_object, items
+from lostwax.capture.control.places import HAS_MORE, PLAIN, Change, Place, Places
+from lostwax.capture.python.containers import GONE, is_object, items, key_of
 from lostwax.capture.state.snapshot import Snapshot
 from lostwax.identity import Seen
 
@@ -52,12 +52,8 @@ class HeldByModules:
         return self._last
 
     def _is_untouched(self, since: ModulesMoment) -> bool:
-        try:  # dicts that hold the same objects are equal without asking these
-            is_same = self._held == since.held
-        except Exception:  # an object that cannot be compared: it is another one
-            return False
         return (
-            is_same
+            _hold_same(self._held, since.held)
             and since.snapshot.has_same_values()
             and not since.snapshot.has_more_hooks()
             and since.snapshot.has_same_contents()
@@ -72,6 +68,23 @@ class HeldByModules:
                 return since.places.find_change({}) or self._find_attribute(since.snapshot)
         self._last = since
         return None
+
+    def list_changes(self, since: ModulesMoment) -> Iterator[tuple[Any, Place]]:
+        """Yield all that has changed since, with what was there."""
+        for held, before in zip(self._held, since.held, strict=True):
+            if len(held) != len(before) or any(
+                held.get(k, GONE) is not v for k, v in before.items()
+            ):
+                yield id(held), Place(_find_owner(held), held, before)
+        for container, content in since.snapshot.list_changes():
+            yield key_of(container), Place("a module", container, items(content))
+        for moved in since.snapshot.list_moved():
+            yield id(moved), Place(type(moved).__name__, moved, None)
+        yield from since.places.list_changes({})
+
+    def forget(self) -> None:
+        """What was last seen holds no more."""
+        self._last = None
 
     def _put_back_renewed(self, snapshot: Snapshot) -> None:
         """A container that was made again with the very same content, as `nn.RNN` does with the
@@ -99,6 +112,10 @@ class HeldByModules:
         return Change(_SOMETHING)
 
 
+def _find_owner(held: dict[str, Any]) -> str:
+    return "self" if "training" in held else "a module"
+
+
 def _find_more(held: list[dict[str, Any]], snapshot: Snapshot) -> Places:
     found = Places(Seen())
     for each in held:
@@ -110,6 +127,18 @@ def _find_more(held: list[dict[str, Any]], snapshot: Snapshot) -> Places:
             found.add(_SOMETHING, value)
     found.open_fakes()
     return found
+
+
+def _hold_same(now: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]]) -> bool:
+    """Do these dicts hold the very same objects? They are not asked whether they are
+    equal: tensors would record a step."""
+    values = (chain.from_iterable(map(dict.values, each)) for each in (now, before))
+    if list(map(dict.keys, now)) != list(map(dict.keys, before)):
+        return False
+    if all(map(is_, *values)):
+        return True
+    pairs = zip(now, before, strict=True)
+    return all(was[name] is value for held, was in pairs for name, value in held.items())
 
 
 _SOMETHING = "something that a module holds"

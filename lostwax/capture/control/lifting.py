@@ -82,7 +82,7 @@ class Lifting:
         numbers: dict[Any, None] = {}
         own = scope.steps
         for step in scope.region.steps:
-            self._read_all(_find_read(step), own, numbers, step)
+            self._read_all(find_read(step), own, numbers, step)
         self._read_all(outputs, own, numbers, None)
         for guard in scope.guards:
             numbers.update(dict.fromkeys(number_sources(guard.cond)))
@@ -127,7 +127,10 @@ class Lifting:
         origin = self.tracer.origins.get(source)
         if origin is not None and (origin.value.step in own or origin.value in scope.region.inputs):
             return
-        if origin is not None and source in scope.numbers:  # it is read where it was asked for
+        # It is read where it was asked for. A float is read off its tensor: torch reads no files
+        # with graphs that are given floats.
+        is_float = isinstance(source, Real) and origin is not None and origin.value.type is not None
+        if origin is not None and (source in scope.numbers or is_float):
             self._read_all([origin.value], own, {}, None)
             self._origins[source] = origin
             return
@@ -166,7 +169,7 @@ class Lifting:
         return graph
 
 
-def _find_read(step: Step) -> Sequence[Any]:
+def find_read(step: Step) -> Sequence[Any]:
     """What a step reads: values, numbers, and lists of these among others."""
     if step.tensors is not None:
         return [step.args[i] for i in step.tensors]
@@ -218,7 +221,7 @@ def check_leaks(tracer: Tracer, outputs: Sequence[Any]) -> None:
                         refuse_number(tracer, source)
 
     for step in tracer.region.steps:
-        look(_find_read(step), step)
+        look(find_read(step), step)
     look(outputs, None)
 
 

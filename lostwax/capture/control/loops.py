@@ -76,14 +76,15 @@ class Loop:
 
     # -------------------------------------------------------------------------------------- inputs
 
-    def hand_on(self, leaf: Any) -> Slot:
-        """The body gets this at first, and then what it returns for it."""
+    def hand_on(self, leaf: Any, limits: tuple[int | None, int | None] = (None, None)) -> Slot:
+        """The body gets this at first, and then what it returns for it. `limits` are those of a
+        number."""
         if isinstance(leaf, torch.Tensor):
             fake = self._lay_out(self.tracer.adopt(leaf))
             start = self.tracer.adopt(leaf).tracked.root
             slot = self._new_tensor(self.tracer.value_of(fake), fake.fake_type, start=start)
         elif isinstance(leaf, (int, torch.SymInt)) and not isinstance(leaf, bool):
-            slot = self._new_number(unwrap(leaf))
+            slot = self._new_number(unwrap(leaf), *limits)
         else:
             raise CaptureError.here(
                 f"{self.what} is to hand on {leaf!r}, of class {type(leaf).__name__}",
@@ -133,8 +134,9 @@ class Loop:
         root = make_root(fake, None, None, _KIND, "value")
         return Slot(given, root.value, fake, **of)
 
-    def _new_number(self, given: Any) -> Slot:
-        symbol = self.tracer.shape_env.unbacked(origin=f"a number that {self.what} hands on")
+    def _new_number(self, given: Any, lo: int | None, hi: int | None) -> Slot:
+        origin = f"a number that {self.what} hands on"
+        symbol = self.tracer.shape_env.unbacked(lo=lo, hi=hi, origin=origin)
         number = wrap(symbol)
         inside = new_value(None, None, None, number)
         (atom,) = symbol.symbols()
@@ -160,22 +162,26 @@ class Loop:
         what = f"{name} of {self.what}"
 
         def prepare(scope: Scope) -> Sequence[Any]:
-            for slot in self.inputs:
-                scope.region.inputs.append(slot.inside)
-                self.tracer.ended.pop(slot.inside, None)  # it was an input of another one, too
-            for slot in self.rest:
-                if slot.root is not None:
-                    scope.keep(slot.root)
-                    slot.root.write(slot.inside)
-                elif slot.buffer is not None:
-                    slot.buffer.buffers[slot.buffer.name] = slot.object
+            self.enter(scope)
             return args
 
         def finish(scope: Scope, leaves: list[Any]) -> None:
-            self._check_unwritten(what)
+            self.check_unwritten(what)
             check(scope, leaves)
 
         return record_function(self.tracer, what, function, prepare, facts, finish)
+
+    def enter(self, scope: Scope) -> None:
+        """The region of a function begins: it is given what is handed on."""
+        for slot in self.inputs:
+            scope.region.inputs.append(slot.inside)
+            self.tracer.ended.pop(slot.inside, None)  # it was an input of another one, too
+        for slot in self.rest:
+            if slot.root is not None:
+                scope.keep(slot.root)
+                slot.root.write(slot.inside)
+            elif slot.buffer is not None:
+                slot.buffer.buffers[slot.buffer.name] = slot.object
 
     def record_body(
         self,
@@ -187,12 +193,12 @@ class Loop:
         """Record the body, and again until all that it writes to is handed on."""
         while True:
             body = self.record("the body", function, args, facts, check)
-            new = self._find_new(body)
+            new = self.find_new(body)
             if not new:
                 return body
             self.rest += new
 
-    def _find_new(self, body: RecordedFunction) -> list[Slot]:
+    def find_new(self, body: RecordedFunction) -> list[Slot]:
         """What the body writes to, or replaces, and is not handed on yet."""
         tracer, found = self.tracer, list[Slot]()
         for root in body.scope.writes:
@@ -209,7 +215,7 @@ class Loop:
                 found.append(self._new_tensor(value, value.type, buffer=each))
         return found
 
-    def _check_unwritten(self, what: str) -> None:
+    def check_unwritten(self, what: str) -> None:
         """Refuse writes to what an iteration is given."""
         for slots, which in ((self.carried, "a value that it is handed"), (self.slices, "a row")):
             for slot in slots:
@@ -330,16 +336,39 @@ class Loop:
             elif slot.buffer is not None:
                 slot.buffer.buffers[slot.buffer.name] = new
 
+    def note_starts(self, results: Sequence[Any]) -> None:
+        """If the body never runs, the results are, in eager, the tensors that the loop began
+        with."""
+        shared = self.tracer.maybe_shared
+        for slot, result in zip(self.carried, results, strict=True):
+            if slot.start is not None:
+                what = f"{self.what}, if it does not run once,"
+                shared[slot.start] = shared[result.tracked.root] = what
+
     def note_sharing(self, body: RecordedFunction, results: Sequence[Any]) -> None:
         """As `RecordedFunction.note_sharing`: what the body hands on as it got it is, in eager,
         what the loop began with."""
         roots = list(body.roots)
+        self._note_handed(roots)
         for i, root in enumerate(roots):
             for slot in self.carried:
                 if root is not None and slot.start is not None and slot.object.tracked is root:
                     roots[i] = slot.start
+        shared = self.tracer.maybe_shared
+        for slot in self.carried:
+            if slot.start is not None and slot.object.tracked.root in shared:
+                shared[slot.start] = f"the body of {self.what}"
         of_buffers = [each.buffers[each.name] for each in body.buffers]
         body._replace(roots=roots).note_sharing([*results, *of_buffers])
+
+    def _note_handed(self, roots: Sequence[Root | None]) -> None:
+        """In eager the first iteration has what the loop began with, and the next one what this one
+        hands on."""
+        doubts = self.tracer.doubts
+        for slot, handed in zip((*self.carried, *self.slices), roots, strict=False):
+            for root in (slot.start, handed if slot in self.carried else None):
+                if doubts and root is not None and slot.type is not None:
+                    doubts.note_handed(root, slot.object.tracked.root, slot.inside)
 
 
 def describe_type(t: TensorType) -> str:

@@ -63,7 +63,7 @@ class Merger:
             if _is_integer(a) and _is_integer(b):
                 return self._merge_size(a, b)
         instead = "return tensors, torch.full((), number); or the same value from both"
-        raise self._disagree(place, _describe(a), _describe(b), instead)
+        raise self._disagree(place, describe(a), describe(b), instead)
 
     def merge_written(self, a: Value, b: Value) -> TensorType:
         """The type of what is in a tensor from outside, which one of them has written to."""
@@ -84,7 +84,7 @@ class Merger:
                     if s.device != t.device
                     else "give both the same number of dimensions, y.unsqueeze(0) or y.view(...)"
                 )
-            raise self._disagree(place, _describe(a), _describe(b), instead)
+            raise self._disagree(place, describe(a), describe(b), instead)
         sizes: list[Size] = []
         for m, n in zip(s.size, t.size, strict=True):
             m, n = current(m), current(n)
@@ -100,7 +100,7 @@ class Merger:
         return TensorType(tuple(sizes), s.dtype, s.device, lay_out(sizes, order))
 
     def _lie_differently(self, place: str, a: Value, b: Value) -> CaptureError:
-        one, other = (_describe(each, with_strides=True) for each in (a, b))
+        one, other = (describe(each, with_strides=True) for each in (a, b))
         return self._disagree(place, one, other, "let both lie alike in memory, y.contiguous()")
 
     def _merge_size(self, a: Size, b: Size) -> Expr:
@@ -144,7 +144,7 @@ def _describe_structure(structure: pytree.TreeSpec) -> str:
     return f"{shown!r}".replace("Ellipsis", "…")
 
 
-def _describe(value: Any, with_strides: bool = False) -> str:
+def describe(value: Any, with_strides: bool = False) -> str:
     """What a value is, and the line that computed it."""
     if not isinstance(value, Value) or value.type is None:
         return f"{value!r}, a number" if isinstance(value, NUMBERS) else f"{value!r}"

@@ -14,6 +14,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import partial
+from io import BytesIO, StringIO
 from itertools import chain
 from operator import is_
 from threading import local
@@ -50,7 +51,6 @@ from lostwax.capture.python.containers import (
     HOLDERS,
     STREAMS,
     ClassAttributes,
-    is_object,
     items,
     key_of,
     members,
@@ -58,6 +58,7 @@ from lostwax.capture.python.containers import (
 )
 from lostwax.capture.python.function_holders import CACHED
 from lostwax.capture.python.iterators import Stream
+from lostwax.capture.state.snapshot import fill
 from lostwax.classes import SYMBOLIC
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import Seen
@@ -158,7 +159,8 @@ class Places:
                 return
             left += open_value(self, name, value)
 
-    def _note(self, name: str, value: Any, key: Any = None) -> None:
+    def note(self, name: str, value: Any, key: Any = None) -> None:
+        """Remember what is in this place, and in no other that it leads to."""
         if type(value) in PLAIN and not value:
             self._empty.append(value)
             self._empty_names.append(name)
@@ -172,14 +174,14 @@ class Places:
         if not is_user_code(code):  # it may be a decorator's
             return [] if "stands_for" in vars(function) else closure_variables(function)
         self.functions.append(function)
-        self._note(function.__name__, vars(function))
+        self.note(function.__name__, vars(function))
         found: list[Named] = []
         if function.__defaults__ or function.__kwdefaults__:
             found += argument_defaults(function)
         if function.__closure__:
             for name, cell in zip(code.co_freevars, function.__closure__, strict=True):
                 if _read_cell(cell) is not GONE:  # else an inner function sets it later
-                    self._note(name, cell)
+                    self.note(name, cell)
             found += closure_variables(function)
         return found + self._open_names(function, found)
 
@@ -196,7 +198,7 @@ class Places:
             names = [name for each in code.codes for name in modules_imported(each, known)]
             modules += [sys.modules[name] for name in names if name in sys.modules]
         if habits.leads_on and "globals" in code.names:
-            self._note(function.__name__, known)
+            self.note(function.__name__, known)
         found = [each for each in named if not isinstance(each[1], ModuleType)]
         return found + self._open_python_modules(modules, code.names, habits)
 
@@ -216,7 +218,7 @@ class Places:
                 named = _NamedAttributes(
                     held, None if habits.computes_names and is_users else names
                 )
-                self._note(module.__name__, named, (id(held), named.names))
+                self.note(module.__name__, named, (id(held), named.names))
             for name in names:
                 value = held.get(name)
                 if (open_value := _OPENERS[type(value)]) is Places.open_python_module:
@@ -244,7 +246,7 @@ class Places:
         found: list[Named] = []
         for each in (*CLASSES[cls], *_find_metaclasses(cls)):
             self.leads_on = True
-            self._note(name, ClassAttributes(each))
+            self.note(name, ClassAttributes(each))
             found += [
                 (_name_of(key, name), value)
                 for key, value in vars(each).items()
@@ -266,7 +268,7 @@ class Places:
     def _open_attributes(self, name: str, attributes: dict[str, Any]) -> Iterable[Named]:
         found = _own_attributes(attributes)
         if found:
-            self._note(name, _TensorAttributes(attributes), id(attributes))
+            self.note(name, _TensorAttributes(attributes), id(attributes))
         else:
             self._bare.append(attributes)
             self._count += len(attributes)
@@ -280,9 +282,15 @@ class Places:
                 self.add(*each)
 
     def open_content(self, name: str, value: Any) -> Iterable[Named]:
-        """An array, or a variable of a context."""
-        self._note(name, value)
+        """An array, a file in memory, or a variable of a context."""
+        self.note(name, value)
+        if isinstance(value, np.ndarray) and value.dtype.hasobject:
+            return [(name, each) for each in value.flat]
         return [(name, value.get(None))] if isinstance(value, ContextVar) else ()
+
+    def open_weak(self, name: str, value: Any) -> Iterable[Named]:
+        """A container that holds weakly."""
+        return [(name, vars(value)["data"])]
 
     def open_local(self, name: str, value: local) -> Iterable[Named]:
         self.leads_on = True
@@ -290,12 +298,12 @@ class Places:
 
     def open_stream(self, name: str, value: Any) -> Iterable[Named]:
         self.leads_on = True
-        self._note(name, value)
+        self.note(name, value)
         return ()
 
     def open_container(self, name: str, value: Any) -> Iterable[Named]:
         if not isinstance(value, (tuple, frozenset)):
-            self._note(name, value)
+            self.note(name, value)
         found = [(name, each) for each in members(value)]
         if isinstance(value, dict):
             found += [(name, key) for key in value if type(key) is not str]
@@ -308,7 +316,7 @@ class Places:
         found: list[Named] = []
         for part in parts(value):
             if not isinstance(part, tuple):
-                self._note(name, part)
+                self.note(name, part)
             if part is value:
                 found += [(name, each) for each in members(part)]
             else:
@@ -321,7 +329,7 @@ class Places:
         if module in self._watched and not (is_torchs and self._opens_watched):
             return ()
         held = vars(module)
-        self._note(name, held)
+        self.note(name, held)
         found: list[Named] = []
         for key, value in held.items():
             if type(value) in PLAIN and not value:
@@ -345,7 +353,7 @@ class Places:
             known = [*zip(self._empty_names, self._empty, strict=True)]
             self._empty_names, self._empty = [], []
             for name, each in known:
-                self._note(name, each)
+                self.note(name, each)
         if self._is_bare_no_more():
             bare, self._bare, self._count = self._bare, [], 0
             for held in bare:
@@ -365,6 +373,24 @@ class Places:
                 for key, _ in _own_attributes(held):
                     return Change(_describe("", _TensorAttributes(held), key), key)
         return None
+
+    def has_seen(self, value: Any) -> bool:
+        """Have we come by this object, or might we have?"""
+        return id(value) in self._seen or len(self._seen) > _MOST
+
+    def list_changes(self, since: dict[Any, Any]) -> Iterator[tuple[Any, Place]]:
+        """Yield all places that have changed since a look, with what was in them then."""
+        for key, place in self._found.items():
+            before = since.get(key, place.content)
+            if _find_key(place.value, before) is not None:
+                yield key, place._replace(content=before)
+        for name, value in zip(self._empty_names, self._empty, strict=True):
+            if value:
+                yield key_of(value), Place(name, value, [])
+        if self._is_bare_no_more():
+            for held in self._bare:
+                if _own_attributes(held):
+                    yield id(held), Place("a tensor", _TensorAttributes(held), [])
 
     def _is_bare_no_more(self) -> bool:
         return sum(map(len, self._bare)) != self._count
@@ -441,6 +467,7 @@ def _read_array(value: Any) -> Any:
     return value.shape, value.dtype, value.tobytes()
 
 
+_FILES = (StringIO, BytesIO)
 _Cell: Any = type((lambda x: lambda: x)(0).__closure__[0])  # type: ignore[index]
 _KNOWN_READERS: dict[type, Callable[[Any], Any]] = {
     _Cell: lambda cell: [("", _read_cell(cell))],
@@ -453,9 +480,47 @@ _KNOWN_READERS: dict[type, Callable[[Any], Any]] = {
     bytearray: bytes,
     array: lambda value: (value.typecode, value.tobytes()),
     memoryview: lambda value: value.tobytes(),
+    **dict.fromkeys(_FILES, lambda file: None if file.closed else (file.getvalue(), file.tell())),
 }
 _READERS = PerClass(__name__, "readers", _find_reader)
 """For each class of places: what reads what is in one."""
+
+
+def read_place(value: Any) -> list[tuple[Any, Any]] | None:
+    """The keys and values in a place now; None if it has none, as an array or an iterator."""
+    return list_content(_READERS[type(value)](value))
+
+
+def list_content(content: Any) -> list[tuple[Any, Any]] | None:
+    """The keys and values in what was read from a place."""
+    if isinstance(content, dict):
+        return [*content.items()]
+    is_list = isinstance(content, list) and not isinstance(content, Stream)
+    return content if is_list else None
+
+
+def write_place(value: Any, content: list[tuple[Any, Any]]) -> None:
+    """Put these keys and values, and no others, into a place."""
+    if type(value) is _Cell:
+        ((_, held),) = content
+        if held is GONE:
+            if _read_cell(value) is not GONE:
+                del value.cell_contents
+        else:
+            value.cell_contents = held
+    elif isinstance(value, (_NamedAttributes, _TensorAttributes)):
+        known = dict(content)
+        if isinstance(value, _TensorAttributes):
+            known = {**dict.fromkeys((k for k, _ in _own_attributes(value.held)), GONE), **known}
+        for name, held in known.items():
+            if held is GONE:
+                value.held.pop(name, None)
+            else:
+                value.held[name] = held
+    elif isinstance(value, (list, deque, set)):
+        fill(value, [held for _, held in content])
+    else:
+        fill(value, dict(content))
 
 
 def _flatten(content: dict[Any, Any]) -> Iterator[Any]:
@@ -475,7 +540,7 @@ def _find_key(value: Any, before: Any) -> tuple[Any] | None:
         return None if now == before else (None,)
     is_variable = type(value) is _Cell
     for (a, b), (c, d) in zip(now, before, strict=False):
-        if a is not c or (b is not d and (is_variable or not _may_stand_in(b))):
+        if a is not c or (b is not d and (is_variable or not stands_for(b, d))):
             return (a,)
     if len(now) != len(before):
         longer = now if len(now) > len(before) else before
@@ -483,9 +548,14 @@ def _find_key(value: Any, before: Any) -> tuple[Any] | None:
     return None
 
 
-def _may_stand_in(value: Any) -> bool:
-    """Is it a function or class, in whose place a capture may have put its own?"""
-    return callable(value) and not is_object(value)
+def stands_for(now: Any, before: Any) -> bool:
+    """Has a capture put its own function or class in the place of another, or put that back?"""
+    for one, other in ((now, before), (before, now)):
+        if callable(one) and getattr(one, "stands_for", GONE) is other is not GONE:
+            return True
+    if type(now) is not tuple or type(before) is not tuple or len(now) != len(before):
+        return False
+    return all(a is b or stands_for(a, b) for a, b in zip(now, before, strict=True))
 
 
 # ------------------------------------------------------------------------------ what leads further
@@ -519,11 +589,22 @@ _INERT = frozenset(
 )  # fmt: skip
 """Classes of what holds nothing that can change."""
 PLAIN = frozenset((list, dict, set, OrderedDict, defaultdict, deque))
+_WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
 _ARRAYS = (np.ndarray, bytearray, array, memoryview)
 HAS_MORE = PerClass(
-    __name__, "more", lambda cls: issubclass(cls, (torch.Tensor, *_ARRAYS, ContextVar, local))
+    __name__,
+    "more",
+    lambda cls: issubclass(cls, (torch.Tensor, *_ARRAYS, *_FILES, *_WEAK, ContextVar, local)),
 )
 """Has it something in it, or attributes, that snapshots of modules do not know of?"""
+IS_CALLED = PerClass(
+    __name__,
+    "called",
+    lambda cls: issubclass(
+        cls, (FunctionType, MethodType, BuiltinFunctionType, partial, weakref.ref)
+    ),
+)
+"""Does it lead to objects by being called?"""
 _KNOWN: dict[type, Opener] = {
     torch.Tensor: Places.open_tensor,
     nn.Module: Places.open_module,
@@ -534,7 +615,8 @@ _KNOWN: dict[type, Opener] = {
     type: Places.open_class,
     ModuleType: Places.open_python_module,
     weakref.ref: Places.open_reference,
-    **dict.fromkeys((*_ARRAYS, ContextVar), Places.open_content),
+    **dict.fromkeys((*_ARRAYS, *_FILES, ContextVar), Places.open_content),
+    **dict.fromkeys(_WEAK, Places.open_weak),
     local: Places.open_local,
 }
 _WRAPPERS: dict[type, tuple[str, ...]] = {

@@ -64,12 +64,24 @@ def record_scan(
     count = len(init)
     args = [*[loop.hand_on(x).object for x in init], *[loop.take_rows(x).object for x in xs]]
     body = loop.record_body(combine_fn, (*args, *additional_inputs), check=_Rows(loop, count).check)
+    results = append_scan(loop, body, length, additional_inputs)
+    loop.note_sharing(body, results[:count])
+    return _unflatten(results, body)
+
+
+def append_scan(
+    loop: Loop, body: RecordedFunction, length: Any, additional: Sequence[Any] = ()
+) -> list[Any]:
+    """Append the step of a scan over so many rows whose body is recorded. Returns what is handed
+    on, as it is after the loop, and what is stacked."""
+    tracer, count = loop.tracer, len(loop.carried)
+    _demand_outside(tracer, body.scope)
     handed, rows = body.leaves[:count], body.leaves[count:]
     slots = [*loop.carried, *loop.rest]
     types = [slot.type for slot in slots]
     values = [*handed, *loop.find_values_after(body), *rows]
     returned = body.scope.return_new(values, types)
-    lifting = loop.lift(additional_inputs, (body, returned))
+    lifting = loop.lift(additional, (body, returned))
     graph = lifting.make_graph("scan_combine_graph", body.scope, returned, list)
     operands = [
         graph,
@@ -81,8 +93,16 @@ def record_scan(
     stacked = _stack_types(returned[len(slots) :], length)
     results = new_results(tracer, step, [*types, *stacked])
     loop.hand_back(results[count : len(slots)])
-    loop.note_sharing(body, results[:count])
-    return _unflatten([*results[:count], *results[len(slots) :]], body)
+    return [*results[:count], *results[len(slots) :]]
+
+
+def _demand_outside(tracer: Tracer, scope: Scope) -> None:
+    """What the body needs of the sizes of inputs is needed in any case, since it runs."""
+    needed = [each for each in scope.guards if each.cond.hint is not None]
+    scope.guards = [each for each in scope.guards if each.cond.hint is None]
+    tracer.shape_env.guards += needed
+    for each in needed:
+        tracer.shape_env.absorb(each.cond)
 
 
 def record_associative_scan(

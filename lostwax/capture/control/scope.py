@@ -267,8 +267,12 @@ class RecordedFunction(NamedTuple):
             others = [r for k, r in enumerate(self.roots) if r is not None and k != i]
             if root is None or not isinstance(result, FakeTensor):
                 continue
-            if root not in self.scope.made or root in others:
-                shared = self.scope.tracer.maybe_shared
+            tracer = self.scope.tracer
+            if tracer.doubts:
+                tracer.doubts.note_handed(root, result.tracked.root, result.tracked.value)
+            tracer.reliance.note_handed(root, result.tracked.root)
+            shared = tracer.maybe_shared
+            if root not in self.scope.made or root in others or root in shared:
                 shared[result.tracked.root] = shared[root] = self.scope.what
 
 

@@ -8,7 +8,7 @@ Must not look at tensors' values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from lostwax.capture.control.held_by_modules import HeldByModules, ModulesMoment
-from lostwax.capture.control.places import Change, Places
+from lostwax.capture.control.places import Change, Place, Places
 from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.python.iterators import Stream
 from lostwax.capture.python.reach import Reach
@@ -79,6 +79,16 @@ class PythonState:
             if hasattr(keeper, "name") and not _is_same(was, read_keeper(keeper)):
                 return Change(str(keeper.name))
         return self.places.find_change(since.places)
+
+    def list_changes(self, since: PythonMoment) -> Iterator[tuple[Any, Place]]:
+        """Yield all that has changed since, with what was there."""
+        for key, (keeper, found) in self._kept.items():
+            if hasattr(keeper, "name"):
+                before: Any = since.kept.get(key, found)
+                was, now = before[0], read_keeper(keeper)[0]
+                if was is not now:
+                    yield key, Place(str(keeper.name), keeper, [("", was)])
+        yield from self.places.list_changes(since.places)
 
 
 class SideEffects:

@@ -55,7 +55,7 @@ class _While:
         carried: tuple[Any, ...],
         additional: tuple[Any, ...],
     ) -> Any:
-        loop, tracer = self.loop, self.tracer
+        loop = self.loop
         leaves, structure = pytree.tree_flatten(carried)
         objects = [loop.hand_on(leaf).object for leaf in leaves]
         args = (*pytree.tree_unflatten(objects, structure), *additional)
@@ -80,28 +80,8 @@ class _While:
             body = loop.record_body(body_fn, args, facts, check)
             if len(loop.rest) == known_before:
                 break
-        values = [*body.leaves, *loop.find_values_after(body)]
-        slots = [*loop.carried, *loop.rest]
-        returned = body.scope.return_new(values, [slot.type for slot in slots])
-        asked = condition.scope.return_new([holds])
-        lifting = loop.lift(additional, (condition, asked), (body, returned))
-        graphs = [
-            lifting.make_graph("while_loop_cond_graph", condition.scope, asked, None),
-            lifting.make_graph("while_loop_body_graph", body.scope, returned),
-        ]
-        step = tracer.append_step(
-            torch.ops.higher_order.while_loop,
-            [*graphs, Operands([s.given for s in slots]), Operands(loop.find_additional(lifting))],
-            {},
-        )
-        env = tracer.shape_env
-        types = [
-            slot.type or env.unbacked(origin="a number that while_loop returns") for slot in slots
-        ]
-        results = new_results(tracer, step, types)
-        loop.hand_back(results[len(leaves) :])
-        loop.note_sharing(body, results[: len(leaves)])
-        return pytree.tree_unflatten(results[: len(leaves)], structure)
+        results = append_while(loop, condition, body, additional)
+        return pytree.tree_unflatten(results, structure)
 
     def _record_condition(
         self, cond_fn: Callable[..., Any], args: Sequence[Any]
@@ -123,6 +103,36 @@ class _While:
             "  why: it must be one boolean: a tensor of dtype bool without dimensions, or a bool\n"
             "  instead: say which is meant, (x > 0).any() or (x > 0).all(); x.sum() != 0"
         )
+
+
+def append_while(
+    loop: Loop, condition: RecordedFunction, body: RecordedFunction, additional: Sequence[Any] = ()
+) -> list[Any]:
+    """Append the step of a loop whose condition and body are recorded. Returns what is handed on,
+    as it is after the loop."""
+    tracer, (holds,) = loop.tracer, condition.leaves
+    values = [*body.leaves, *loop.find_values_after(body)]
+    slots = [*loop.carried, *loop.rest]
+    returned = body.scope.return_new(values, [slot.type for slot in slots])
+    asked = condition.scope.return_new([holds])
+    lifting = loop.lift(additional, (condition, asked), (body, returned))
+    graphs = [
+        lifting.make_graph("while_loop_cond_graph", condition.scope, asked, None),
+        lifting.make_graph("while_loop_body_graph", body.scope, returned),
+    ]
+    step = tracer.append_step(
+        torch.ops.higher_order.while_loop,
+        [*graphs, Operands([s.given for s in slots]), Operands(loop.find_additional(lifting))],
+        {},
+    )
+    env = tracer.shape_env
+    types = [slot.type or env.unbacked(origin="a number that a loop returns") for slot in slots]
+    results = new_results(tracer, step, types)
+    count = len(loop.carried)
+    loop.hand_back(results[count:])
+    loop.note_sharing(body, results[:count])
+    loop.note_starts(results[:count])
+    return results[:count]
 
 
 def _describe(leaves: list[Any]) -> str:

@@ -25,9 +25,9 @@ FAMILIES = {
         upsample_nearest2d upsample_nearest3d upsample_trilinear3d
     """,
     "lostwax.fake.composite.sized": """
-        adaptive_max_pool1d broadcast_tensors cdist cosine_similarity diff gru_cell kron lstm_cell
-        max_pool1d nll_loss_nd pad_sequence rnn_relu_cell rnn_tanh_cell take_along_dim tensor_split
-        tensordot
+        adaptive_max_pool1d broadcast_tensors cdist cosine_similarity diff gru_cell histogramdd kron
+        lstm_cell max_pool1d nll_loss_nd pad_sequence rnn_relu_cell rnn_tanh_cell take_along_dim
+        tensor_split tensordot
     """,
     "lostwax.fake.composite.spectral": """
         fft_fft fft_hfft fft_ifft fft_ihfft fft_irfft fft_rfft istft stft

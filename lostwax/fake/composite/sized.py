@@ -91,6 +91,15 @@ def _broadcast(mode: FakeTensorMode, x: FakeTensor, size: Sizes) -> Any:
     return mode.call(aten.expand.default, x, list(size))
 
 
+@composite_if_symbolic("histogramdd.int_bins")
+def histogramdd(mode: FakeTensorMode, self: Any, bins: int, *how: Any, **more: Any) -> Any:
+    size = mode.adopt(self).fake_type.size
+    if not size or not isinstance(size[-1], int):
+        return NotImplemented
+    kernel = partial(aten.histogramdd.default._op_dk, _BY_TORCH)
+    return mode.reenter(kernel, (self, [bins] * size[-1], *how), more)
+
+
 @composite_if_symbolic("cosine_similarity")
 def cosine_similarity(
     mode: FakeTensorMode, x1: Any, x2: Any, dim: int = 1, eps: float = 1e-08

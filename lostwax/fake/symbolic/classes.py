@@ -9,8 +9,10 @@ calls the former method for all others. Must not change the meaning of a foreign
 from __future__ import annotations
 
 import numbers
+import sys
 from collections.abc import Callable
 from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import torch
@@ -67,8 +69,9 @@ def install(wrap: Callable[[Any], Any], int_node: Any, float_node: Any, bool_nod
         method = name if name == "is_integer" else f"__{name}__"
         patch.unary(_SymFloat, method, float_node, function)
     _install_conditions(patch, bool_node)
-    _install_format(_SymInt, int_node, int)
-    _install_format(_SymFloat, float_node, float)
+    _install_text(_SymInt, int_node, int)
+    _install_text(_SymFloat, float_node, float)
+    _install_text(_SymBool, bool_node, bool)
     _install_hash(int_node)
     _install_checks(int_node, bool_node)
 
@@ -182,16 +185,30 @@ def _install_conditions(patch: _Patch, ours: Any) -> None:
     )
 
 
-def _install_format(cls: Any, ours: Any, plain: type) -> None:
-    """f"{n}" gives the text "s0"; f"{n:03d}" needs digits and specialises, as `int(n)` does."""
-    before = cls.__format__
+def is_text_read(frame: FrameType) -> bool:
+    """Does a text that this frame makes now decide what the user's program does?"""
+    from lostwax.fake.symbolic.texts import decides
+
+    return decides(frame)
+
+
+def _install_text(cls: Any, ours: Any, plain: type) -> None:
+    """f"{n}" gives the text "s0". f"{n:03d}" needs digits and specialises, as `int(n)` does, and so
+    does a text that decides something: a key, a name, one that is compared."""
+    before, shown = cls.__format__, cls.__repr__
 
     def format_number(self: Any, spec: str) -> str:
-        if spec and self.node.__class__ is ours:
+        if self.node.__class__ is ours and (spec or is_text_read(sys._getframe(1))):
             return format(plain(self), spec)
         return before(self, spec)  # type: ignore[no-any-return]
 
+    def show_number(self: Any) -> str:
+        if self.node.__class__ is ours and is_text_read(sys._getframe(1)):
+            return repr(plain(self))
+        return shown(self)  # type: ignore[no-any-return]
+
     _Patch.put(cls, "__format__", format_number)
+    _Patch.put(cls, "__repr__", show_number)
 
 
 def _install_hash(ours: Any) -> None:

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 import torch
 
 from lostwax.branches import asked_after, raises_otherwise
+from lostwax.errors import MixedModeError
 from lostwax.fake.symbolic import classes, layout
 from lostwax.fake.symbolic.face import EnvFace, env_face
 from lostwax.fake.symbolic.operations import BINARY, UNARY_REALS, have_same_truth, if_then_else
@@ -129,6 +130,12 @@ def decide_put_off(env: ShapeEnv, asking: FrameType) -> None:
         decide(value)
 
 
+def _ask_splits(value: Any) -> None:
+    """A number is to be known: who keeps both ways may have another way."""
+    if isinstance(value, Expr) and value.env.splits is not None and value.hint is not None:
+        value.env.splits.ask(asking_frame(), value)
+
+
 def _asked_by(file: str, line: int) -> str:
     return f"{file.rpartition('/')[2]}:{line}" if file else ""
 
@@ -215,6 +222,14 @@ class Node:
     def __deepcopy__(self, memo: object) -> Node:
         return self
 
+    def _value_hash(self) -> NoReturn:
+        """Torch's own fake mode asks, which keeps results by the sizes of their operands."""
+        raise MixedModeError(
+            f"the symbolic size {self} is lostwax's, and a fake tensor mode of torch's met it\n"
+            "  instead: lostwax.FakeTensorProp(graph_module).propagate(*fakes); torch's own takes "
+            'program.module(), in the mode of its placeholders\' meta["val"]'
+        )
+
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError(
             f"the symbolic size {self} cannot be pickled: it means something in its ShapeEnv only. "
@@ -242,16 +257,18 @@ class IntNode(Node):
         return current(self.value).__class__ is int
 
     def guard_int(self, file: str, line: int) -> int:
+        _ask_splits(self.value)
         return specialize(self.value, asked_by=_asked_by(file, line))
 
     def int_(self) -> int:
+        _ask_splits(self.value)
         return specialize(self.value)
 
     def guard_float(self, file: str, line: int) -> float:
         return float(self.guard_int(file, line))
 
     def bool_(self) -> bool:
-        return decide(ne(self.value, 0))
+        return BoolNode(self.env, ne(self.value, 0)).bool_()
 
     add = _binary(operator.add)
     sub = _binary(operator.sub)
@@ -316,6 +333,8 @@ class BoolNode(Node):
         asking = asking_frame()
         if value.hint is None:
             decide_put_off(value.env, asking)
+        elif value.env.splits is not None and not raises_otherwise(asking, value.hint):
+            value.env.splits.ask(asking, value)
         elif later := asked_after(asking, value.hint):
             earlier = _find_put_off(value.env, asking)
             value.env.put_off = [*earlier, (asking.f_code, later, value)]

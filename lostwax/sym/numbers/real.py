@@ -485,7 +485,7 @@ def specialize_real(r: Number) -> float:
                 + (f": it came from {r.args[1]}" if r.args[1] else "")
                 + f"\n  asked at {r.env.where()}"
                 + "\n  instead: compute with the symbolic number, t.item(), not float() or int()"
-            )
+            ).ask()
         return r.hint
     if r.is_ratio:
         return specialize(r.above) / specialize(r.below)

@@ -26,7 +26,7 @@ def line(function: Callable[..., Any], text: str) -> str:
         lines = source.read().splitlines()
     start = function.__code__.co_firstlineno - 1
     number = next(i for i, each in enumerate(lines[start:], start + 1) if text in each)
-    return f"test_errors.py:{number} "
+    return f"tests/capture/control/test_errors.py:{number} "
 
 
 # --------------------------------------------------------------------------- branches that disagree

@@ -7,8 +7,18 @@ import pytest
 
 from tests.capture.control.random_programs import compare
 
+MAY_RETURN_ITS_START = (
+    "a tensor is written to, and while_loop, if it does not run once, returns it as it is."
+)
+REFUSED = {
+    13: "the body of while_loop writes to a value that it is handed.",
+    17: MAY_RETURN_ITS_START,
+    27: MAY_RETURN_ITS_START,
+}
+
 
 @pytest.mark.parametrize("first", range(0, 30, 10))
 def test_random_programs(first: int) -> None:
-    refused = [text for text in map(compare, range(first, first + 10)) if text]
-    assert len(refused) <= 1, refused
+    seeds = range(first, first + 10)
+    refused = {seed: text for seed in seeds if (text := compare(seed))}
+    assert refused == {seed: REFUSED[seed] for seed in seeds if seed in REFUSED}

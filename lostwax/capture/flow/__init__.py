@@ -1,0 +1,1 @@
+"""Control flow of Python that depends on data: `if`, `while`, `for`, `break`, early returns."""

@@ -1,0 +1,297 @@
+"""An `if` whose condition depends on data: its sides are recorded one after the other, and become a
+`cond`.
+
+Between the two, all that the first has changed is put back. A side that raises becomes an
+assertion. Must not know how the function is written that runs it (`rewriting/regions.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+
+from lostwax.branches import is_caught_above
+from lostwax.capture.control.cond import append_cond, find_facts, read_predicate
+from lostwax.capture.control.scope import Scope
+from lostwax.capture.flow.heap import Changes, Heap, Unmovable, refuse_numbers
+from lostwax.capture.flow.merging import (
+    NOTHING,
+    Build,
+    Differ,
+    Merging,
+    Outcome,
+    is_same_number,
+)
+from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
+from lostwax.capture.flow.rewriting.names import LEFT, is_of_hooks, is_ours, show_name
+from lostwax.capture.flow.truths import KEPT, UNSET, find_known
+from lostwax.capture.python.containers import GONE
+from lostwax.capture.trace.tracer import Tracer
+from lostwax.classes import SYMBOLIC
+from lostwax.errors import CaptureError, LostwaxError, asks_data
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.location import Location, locate_line
+from lostwax.sym import BoolExpr, Expr
+
+
+class Site(NamedTuple):
+    """Which `if` or loop of a function it is."""
+
+    line: int
+    column: int
+    is_caught: bool
+    """May an exception from here be caught in the function?"""
+    joins: tuple[str, bool] | None = None
+    """Of an `if` that stands for `a and b` or `a or b`, where `b` may be computed in any case: the
+    variable, and whether it is `and`."""
+    read_last: tuple[str, ...] = ()
+    """The variables that are read when the function is left: by a `finally`."""
+
+
+class ExtendError(BaseException):
+    """The sides of an `if` do not agree where it ends: they have to go on to the end of its
+    function. (No `Exception`: the user's code is not to catch it.)"""
+
+    def __init__(self, frame: FrameType, site: Site, where: Location, why: Differ) -> None:
+        self.code, self.site, self.where, self.why = frame.f_code, site, where, why
+        super().__init__(str(why))
+
+
+def read_variables(frame: FrameType) -> dict[str, Any]:
+    """The variables of a function that runs, without those that only hooks use."""
+    names = frame.f_locals
+    return {name: names[name] for name in names if not is_of_hooks(name)}
+
+
+class Choice:
+    """One `if`, while it is recorded."""
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        predicate: Any,
+        frame: FrameType,
+        site: Site,
+        names: Sequence[str],
+        live: Sequence[str],
+    ) -> None:
+        self.is_symbolic = True
+        self.side = True
+        """The side that is to run."""
+        self._tracer = tracer
+        self._predicate = predicate
+        self._condition = read_predicate(tracer, predicate)
+        self._facts = find_facts(self._condition)
+        self._is_size = isinstance(self._condition, BoolExpr) and self._condition.hint is not None
+        self._frame, self._site, self._names, self._live = frame, site, names, live
+        self._where = locate_line(frame, site.line)
+        self._before = read_variables(frame)
+        self._heap = Heap(tracer, self._before)
+        self._outcomes: dict[bool, Outcome] = {}
+        self._raised: dict[bool, Exception] = {}
+        self._is_inline = False
+        self._given: dict[str, Any] = {}
+        """What the variables are to be now."""
+        self._begin()
+
+    def _begin(self) -> None:
+        what = f"the {self.side} side of `{self._where.text}`"
+        self._scope = Scope(self._tracer, what)
+        self._around = count_open()
+        self._recording = open_region(self._scope, self._facts[0 if self.side else 1])
+
+    # ------------------------------------------------------------------------- called by the code
+
+    def give(self, name: str) -> Any:
+        return self._given.get(name, KEPT)
+
+    def fail(self, error: BaseException) -> None:
+        """The side has raised."""
+        if self._is_inline:
+            raise error
+        is_ours = isinstance(error, (LostwaxError, RecursionError)) or asks_data(error)
+        if is_ours or not isinstance(error, Exception):
+            close_regions(self._around)
+            raise error
+        if isinstance(error, TypeError) and str(error).endswith(_NOT_SYMBOLIC):
+            close_regions(self._around)
+            raise CaptureError(
+                f"{error}, and this one depends on data or on a size.\n  at {self._where}\n"
+                "  why: an argument of this operator is fixed in the program\n"
+                "  instead: call it on both sides of an `if`, with True and with False"
+            ) from error
+        close_regions(self._around + 1)  # those inside of the side
+        self._raised[self.side] = error
+
+    def end(self) -> bool:
+        """A side has ended. Returns whether all is done."""
+        if self._is_inline:
+            self._given = {}
+            return True
+        self._end_side()
+        if self.side:
+            self.side = False
+            self._given = {name: self._before.get(name, UNSET) for name in self._names}
+            if True in self._raised:
+                return self._go_on_alone()
+            self._begin()
+            return False
+        if False in self._raised:
+            self.side = True
+            self._given = {name: self._before.get(name, UNSET) for name in self._names}
+            return self._go_on_alone()
+        self._merge()
+        return True
+
+    def _end_side(self) -> None:
+        side, scope = self.side, self._scope
+        variables = read_variables(self._frame)
+        with self._recording:
+            scope.collect_writes()
+            if side in self._raised:
+                self._take_changes()
+                return
+            if self._is_size:
+                variables = {name: find_known(value) for name, value in variables.items()}
+            outcome = Outcome(f"the {side} side", scope, variables, {})
+            changed = [variables.get(name) for name in self._live]
+            outcome.changes = self._take_changes()
+            for place in outcome.changes.values():
+                changed += [value for _, value in place.after]
+            for place in self._outcomes[True].changes.values() if not side else ():
+                changed += [value for _, value in place.before]
+            outcome.log(changed)
+        self._outcomes[side] = outcome
+
+    def _take_changes(self) -> Changes:
+        try:
+            return self._heap.take_changes()
+        except Unmovable as error:
+            raise CaptureError(
+                f"the {self.side} side of an `if` on data changes {error.what}, and that cannot be "
+                f"undone.\n  at {self._where}\n"
+                "  why: both sides are recorded, and each has to begin with what was there before\n"
+                "  instead: change it before the `if`; or choose values, torch.where(c, a, b)"
+            ) from None
+
+    # ------------------------------------------------------------------------------ a side raises
+
+    def _go_on_alone(self) -> bool:
+        """The other side has raised: the program asserts that it does not come to that, and goes on
+        with this side, outside of any region."""
+        error = self._raised[not self.side]
+        if self.side in self._raised:
+            raise self._raised[self.side]
+        self._refuse_caught(error)
+        holds = self._predicate
+        if isinstance(holds, torch.Tensor):
+            holds = holds.item()
+        if not self.side:
+            holds = torch.sym_not(holds)
+        torch._check(holds, lambda: f"{type(error).__name__}: {error}")
+        self._is_inline = True
+        return False
+
+    def _refuse_caught(self, error: Exception) -> None:
+        caught = self._site.is_caught or is_caught_above(self._frame, error)
+        if caught:
+            raise CaptureError(
+                f"the {not self.side} side of an `if` on data raises {type(error).__name__}, and "
+                f"that may be caught.\n  at {self._where}\n"
+                "  why: whether it is raised is known only when the program runs, which cannot "
+                "catch anything\n"
+                "  instead: do in that side what is done where it is caught"
+            ) from error
+
+    # ----------------------------------------------------------------------------------- both end
+
+    def _merge(self) -> None:
+        true, false = self._outcomes[True], self._outcomes[False]
+        merging = Merging(self._tracer, self._heap, true, false, joins_truths=not self._is_size)
+        try:
+            variables = self._plan_variables(merging)
+            places = self._plan_places(merging)
+        except Differ as error:
+            raise ExtendError(self._frame, self._site, self._where, error) from None
+        results = self._append(merging)
+        self._given = {name: build(results) for name, build in variables.items()}
+        for place, content in places:
+            place.write(content(results))
+
+    def _plan_variables(self, merging: Merging) -> dict[str, Build]:
+        found: dict[str, Build] = {}
+        for name in self._names:
+            t, f = (
+                merging_side.variables.get(name, GONE)
+                for merging_side in (merging.true, merging.false)
+            )
+            if name not in self._live or (t is GONE and f is GONE):
+                found[name] = lambda _: UNSET
+                continue
+            left = merging.true if t is GONE else merging.false
+            if (t is GONE or f is GONE) and self._never_reads(left, name):
+                t, f = (NOTHING if each is GONE else each for each in (t, f))
+                found[name] = merging.merge(show_name(name), t, f, is_ours=True)
+                continue
+            if t is GONE or f is GONE:
+                side = "the True side" if f is GONE else "the False side"
+                raise Differ(f"{show_name(name)} is set on {side} only")
+            found[name] = merging.merge(show_name(name), t, f, is_ours(name))
+        return found
+
+    def _never_reads(self, outcome: Outcome, name: str) -> bool:
+        """Does a side leave the function, and nothing reads the variable on the way out?"""
+        is_left = outcome.variables.get(LEFT) is True
+        return is_left and name not in self._site.read_last
+
+    def _plan_places(self, merging: Merging) -> list[Any]:
+        true, false = merging.true.changes, merging.false.changes
+        found = []
+        for key in {**true, **false}:
+            place = false.get(key) or true[key]
+            t, f = (c[key].after if key in c else place.before for c in (true, false))
+            content = merging.merge_content(place.name, t, f)
+            for (k, a), (_, b) in zip(t, f, strict=True):
+                if a is not b and not is_same_number(a, b):
+                    refuse_numbers(place, k, (a, b), self._where)
+            found.append((place, content))
+        return found
+
+    def _append(self, merging: Merging) -> list[Any]:
+        """Append the operator; its results are in the places of the pairs."""
+        true, false = merging.true, merging.false
+        roots = list(dict.fromkeys([*true.scope.writes, *false.scope.writes]))
+        written = [
+            (true.scope.writes.get(r, r.value), false.scope.writes.get(r, r.value)) for r in roots
+        ]
+        types = [*merging.types, *[merging.types_of.merge_written(a, b) for a, b in written]]
+        pairs = [*merging.pairs, *written]
+        if not (pairs or _has_effects(true.scope) or _has_effects(false.scope)):
+            return []
+        values = [a for a, _ in pairs], [b for _, b in pairs]
+        leaves = append_cond(
+            self._tracer, self._condition, [], (true.scope, false.scope), values, types
+        )
+        count = len(merging.pairs)
+        for root, new in zip(roots, leaves[count:], strict=True):
+            self._tracer.replace_value(root, self._tracer.value_of(new))
+        for i, outcome in enumerate((true, false)):
+            logged = [pair[i] for pair in merging.logged]
+            outcome.record(logged).note_sharing(leaves[:count])
+        for each in leaves[:count]:
+            value = unwrap(each) if isinstance(each, torch.SymInt) else None
+            if isinstance(value, Expr):
+                joined = (self._frame.f_code, self._site)
+                value.env.merged.update(dict.fromkeys(value.symbols(), joined))
+        return leaves[:count]
+
+
+_NOT_SYMBOLIC = tuple(f"not {each.__name__}" for each in SYMBOLIC)
+
+
+def _has_effects(scope: Scope) -> bool:
+    """Does a region check something, or do something beside computing?"""
+    return bool(scope.guards or scope.region.steps)

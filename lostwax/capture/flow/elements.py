@@ -1,0 +1,142 @@
+"""Elements of lists, modules and dicts that data pick (`rewriting/picks.py`). Must not record
+regions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import takewhile
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from lostwax.capture.flow.rewriting.picks import Pick
+from lostwax.capture.flow.truths import combine, is_open_number, make_tensor
+from lostwax.errors import CaptureError
+from lostwax.location import PASSING_ON
+
+PASSING_ON.add(__file__)
+_MOST = 128
+_LISTS = (list, tuple, nn.ModuleList, nn.Sequential, nn.ParameterList)
+_DICTS = (dict, nn.ModuleDict, nn.ParameterDict)
+
+
+class PickError(BaseException):
+    """There are more elements than the code is written for. (No `Exception`: the user's code is not
+    to catch it.)"""
+
+    def __init__(self, frame: FrameType, pick: Pick) -> None:
+        self.code, self.pick = frame.f_code, pick
+        super().__init__(pick)
+
+
+class Pickable(NamedTuple):
+    """Those of which data pick one."""
+
+    values: Any
+    """What has them: a list, a dict, or a module like these; or an object with attributes."""
+    key: str | None
+    """The key or name, with a gap for the number."""
+    are_attributes: bool
+
+    def exclude(self, index: Any) -> Any:
+        """Is there no element with this index? False, if data do not decide it, or if it is not
+        known which elements there are."""
+        count = self._count(index)
+        if not count:
+            return False
+        index = _as_number(index)
+        least = -count if self._is_list else 0
+        return combine(index < least, index >= count, is_and=False)
+
+    def find_place(self, index: Any, pick: Pick, frame: FrameType) -> Any:
+        """The index; if data decide it, as a number from 0 to the number of elements."""
+        count = self._count(index)
+        if not count:
+            return index
+        if count > _MOST:
+            raise CaptureError.here(
+                f"data pick one of {count} elements",
+                why=f"the statement would be in the program once for each; {_MOST} are the most",
+                instead="pick a row of one tensor, torch.stack(tensors)[i]",
+            )
+        if count > pick.most:
+            raise PickError(frame, pick._replace(most=count))
+        index = _as_number(index)
+        if self._is_list:
+            number = index if isinstance(index, torch.Tensor) else torch.full((), index)
+            index = torch.remainder(number, count)
+        place = index.reshape(()).item() if isinstance(index, torch.Tensor) else index
+        torch._check(place >= 0)
+        torch._check(place < count)
+        return place
+
+    def _count(self, index: Any) -> int:
+        """How many elements there are, if they are numbered from 0 on and data pick one."""
+        if not _is_index(index, self.key):
+            return 0
+        if self.are_attributes:
+            assert self.key is not None
+            if hasattr(type(self.values), "__getattr__") and not isinstance(self.values, nn.Module):
+                return 0
+            return _count_found(hasattr(self.values, self.key.format(n)) for n in range(_MOST + 1))
+        if self.key is None and self._is_list:
+            return len(self.values)
+        if not _is_read_as(self.values, _DICTS) or hasattr(self.values, "__missing__"):
+            return 0
+        if self.key is None and isinstance(index, torch.Tensor):
+            return 0  # a tensor is a key by its identity
+        numbers = range(len(self.values))
+        names = [n if self.key is None else self.key.format(n) for n in numbers]
+        count = _count_found(name in self.values for name in names)
+        return 0 if self._has_more(names[:count]) else count
+
+    def _has_more(self, names: list[Any]) -> bool:
+        """Has it elements that an index might find, beside those that are numbered from 0 on?"""
+        known, gap = {*names}, self.key
+        if gap is None:
+            return any(isinstance(each, (int, float)) and each not in known for each in self.values)
+        before, _, after = gap.format("\0").partition("\0")
+        return any(
+            isinstance(each, str)
+            and each not in known
+            and re.fullmatch(re.escape(before) + "-?[0-9]+" + re.escape(after), each)
+            for each in self.values
+        )
+
+    @property
+    def _is_list(self) -> bool:
+        return _is_read_as(self.values, _LISTS)
+
+
+def _is_read_as(values: Any, kinds: tuple[type, ...]) -> bool:
+    """Is it one of these, or of a class of the user's that gives its elements as they do?"""
+    own = [kind for kind in kinds if isinstance(values, kind)]
+    methods = ("__getitem__", "__len__", "__contains__")
+    return bool(own) and all(
+        getattr(type(values), name, None) is getattr(own[0], name, None) for name in methods
+    )
+
+
+def _count_found(found: Iterable[bool]) -> int:
+    return sum(1 for _ in takewhile(bool, found))
+
+
+def _is_index(index: Any, key: str | None) -> bool:
+    """Do data decide it, and does Python take it for an integer, or in a key write one?"""
+    if not is_open_number(index) or isinstance(index, torch.SymFloat):
+        return False
+    if not isinstance(index, torch.Tensor):
+        return key is None or isinstance(index, torch.SymInt)
+    if index.is_floating_point() or index.is_complex():
+        return False
+    return key is None or (index.ndim == 0 and index.dtype is not torch.bool)
+
+
+def _as_number(index: Any) -> Any:
+    """An index, which may be a truth, as a number."""
+    is_truth = isinstance(index, torch.SymBool) or getattr(index, "dtype", None) is torch.bool
+    return make_tensor(index).long() if is_truth else index

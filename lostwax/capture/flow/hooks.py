@@ -1,0 +1,264 @@
+"""What rewritten code calls (`rewriting/regions.py`). In other threads, and when no capture runs,
+every condition is what it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial, reduce
+from typing import Any
+
+import torch
+
+from lostwax.capture import threads
+from lostwax.capture.aliasing.storage import check_apart
+from lostwax.capture.flow.choice import Choice, Site
+from lostwax.capture.flow.elements import Pickable
+from lostwax.capture.flow.items import (
+    Items,
+    count_items,
+    join_items,
+    list_items,
+    list_values,
+    unbind_items,
+)
+from lostwax.capture.flow.lists import GrowingList
+from lostwax.capture.flow.merging import NOTHING
+from lostwax.capture.flow.repetition import LoopSite, Repetition
+from lostwax.capture.flow.rewriting.picks import Pick
+from lostwax.capture.flow.stand_ins import TRUTHS, are_compared, find_stand_in
+from lostwax.capture.flow.truths import (
+    KEPT,
+    UNSET,
+    Joint,
+    are_sequences,
+    combine,
+    compare,
+    find_in,
+    find_known,
+    find_undecided,
+    is_open_number,
+    make_tensor,
+    negate,
+    read_truth,
+    take_number,
+)
+from lostwax.errors import CaptureError
+from lostwax.fake.tensor import FakeTensor
+from lostwax.location import PASSING_ON
+
+PASSING_ON.add(__file__)
+
+
+_JOINING = (enumerate, zip, reversed)
+
+
+class Hooks:
+    kept, unset, nothing = KEPT, UNSET, NOTHING
+
+    def choose(
+        self, test: Any, at: tuple[Any, ...], names: Sequence[str], live: Sequence[str]
+    ) -> Choice | Joint | None:
+        """A choice, if the condition depends on data."""
+        if not threads.is_capturing():
+            return None
+        site = Site(*at)
+        predicate = find_undecided(test)
+        if predicate is None:
+            return None
+        frame = sys._getframe(1)
+        if site.joins is not None:
+            name, is_and = site.joins
+            return Joint(frame, name, predicate, is_and)
+        return Choice(threads.running[-1], predicate, frame, site, names, live)
+
+    def truth(self, value: Any) -> Any:
+        """Whether a value is true, where only that is asked."""
+        return read_truth(value) if threads.is_capturing() else bool(value)
+
+    def negate(self, value: Any) -> Any:
+        return negate(value) if threads.is_capturing() else not value
+
+    def find_known(self, value: Any) -> Any:
+        """A value; True or False, if that is certain here of a symbolic truth."""
+        return find_known(value) if threads.is_capturing() else value
+
+    def value(self, truth: Any) -> Any:
+        """A truth that the program goes on with."""
+        return take_number(truth) if threads.is_capturing() else truth
+
+    def equal(self, one: Any, other: Any) -> Any:
+        return compare(one, other) if threads.is_capturing() else one == other
+
+    def differ(self, one: Any, other: Any) -> Any:
+        if not threads.is_capturing() or not are_sequences(one, other):
+            return one != other
+        return negate(compare(one, other))
+
+    def is_same(self, one: Any, other: Any) -> bool:
+        """`one is other`. Refused, if that is so on one side of an `if` only."""
+        if one is not other and type(one) is type(other) is FakeTensor and threads.is_capturing():
+            check_apart(one.tracked.root, other.tracked.root, threads.running[-1].maybe_shared)
+        return one is other
+
+    def is_other(self, one: Any, other: Any) -> bool:
+        return not self.is_same(one, other)
+
+    def is_in(self, one: Any, values: Any) -> Any:
+        return find_in(one, values) if threads.is_capturing() else one in values
+
+    def is_not_in(self, one: Any, values: Any) -> Any:
+        return negate(find_in(one, values)) if threads.is_capturing() else one not in values
+
+    def length(self, values: Any) -> Any:
+        """`len(values)`, which is a symbolic number where data decide how long a tensor is."""
+        if isinstance(values, GrowingList):
+            return values.count_elements()
+        if threads.is_capturing() and type(values) is FakeTensor and values.ndim:
+            size = values.shape[0]
+            return size if is_open_number(size) else len(values)
+        return len(values)
+
+    def number(self, function: Any, value: Any) -> Any:
+        """`bool(value)`, `int(value)` or `float(value)`."""
+        if not threads.is_capturing() or not is_open_number(value):
+            return function(value)
+        if function is bool:
+            return take_number(read_truth(value))
+        if isinstance(value, torch.SymBool) or getattr(value, "dtype", None) is torch.bool:
+            value = make_tensor(value).long()
+        number = take_number(value)
+        if function is float:
+            return number if isinstance(number, torch.SymFloat) else torch.sym_float(number)
+        return number if isinstance(number, torch.SymInt) else torch.sym_int(number)
+
+    def take_known(self, function: Any, one: Any, other: Any) -> Any:
+        """`max` or `min` of two; the first of them, if data decide (`is_better`)."""
+        is_open = threads.is_capturing() and are_compared((one, other))
+        return one if is_open else function(one, other)
+
+    def is_better(self, is_larger: bool, one: Any, other: Any) -> Any:
+        """Is one of two that data decide about the larger, or the smaller one?"""
+        if not (threads.is_capturing() and are_compared((one, other))):
+            return False
+        return one > other if is_larger else one < other
+
+    def call(self, is_asked: bool, function: Any, /, *args: Any, **options: Any) -> Any:
+        """Call a function that may ask. `is_asked`: only the truth of what it returns counts."""
+        stand_in = find_stand_in(function) if threads.is_capturing() else None
+        if stand_in is None:
+            return function(*args, **options)
+        found = stand_in(*args, **options)
+        is_truth = isinstance(found, torch.Tensor) and getattr(function, "__name__", "") in TRUTHS
+        return take_number(found) if is_truth and not is_asked else found
+
+    def is_outside(self, index: Any, *of: Any) -> Any:
+        """Would Python find no such element (`elements.Pickable`)?"""
+        return Pickable(*of).exclude(index) if threads.is_capturing() else False
+
+    def find_place(self, index: Any, *of: Any) -> Any:
+        """The index; if data decide it, as a number from 0 on."""
+        *of_what, pick = of
+        if not threads.is_capturing():
+            return index
+        return Pickable(*of_what).find_place(index, Pick(*pick), sys._getframe(1))
+
+    def is_before(self, index: Any, middle: int) -> Any:
+        """Is an element one of the first? It may be any, if the index is no number that data
+        decide: a list, a slice, a name."""
+        return index < middle if isinstance(index, torch.SymInt) else True
+
+    def spell(self, index: Any) -> Any:
+        """What is written into a key: the number, where it is known."""
+        return int(index) if isinstance(index, torch.SymInt) else index
+
+    def failing(self, own: Choice | Joint | Repetition | None) -> Any:
+        """The exceptions that a choice or a loop is to be told of."""
+        return () if own is None or not own.is_symbolic else BaseException
+
+    def any(self, *flags: Any) -> Any:
+        """Is one of these true?"""
+        if True in [flag for flag in flags if flag is True]:
+            return True
+        open_ones = [flag for flag in flags if flag is not False]
+        if not open_ones:
+            return False
+        return reduce(partial(combine, is_and=False), open_ones)
+
+    def make_list(self, values: list[Any]) -> list[Any]:
+        """A list to which a loop will append."""
+        return GrowingList(values) if threads.is_capturing() else values
+
+    def join(self, values: list[Any], more: Any) -> Any:
+        """`values + more`, of a list that nobody else has."""
+        return (GrowingList(values) if isinstance(more, GrowingList) else values) + more
+
+    def copy(self, function: Any, values: Any) -> Any:
+        """`list(values)`; or `tuple(values)`, which torch takes for the same."""
+        return values.copy() if isinstance(values, GrowingList) else function(values)
+
+    def know(self, test: Any) -> Any:
+        """A condition by which a generator goes on to yield."""
+        if threads.is_capturing() and find_undecided(test) is not None:
+            raise CaptureError.here(
+                "data decide whether a generator yields",
+                why="who asks it for the next value goes on at once, and cannot go both ways",
+                instead="compute the value first, y = a if c else b, and yield it in any case; or "
+                "collect the values in a list and return that",
+            )
+        return test
+
+    def start(self, values: Any) -> Any:
+        """What a generator goes over."""
+        return iter(values)
+
+    def iterate(self, values: Any) -> Any:
+        return list_items(values) if threads.is_capturing() else Items(values)
+
+    def join_items(self, function: Any, *args: Any, **options: Any) -> Any:
+        """`enumerate`, `zip` and `reversed`, or what the program calls so."""
+        if any(function is each for each in _JOINING):
+            return join_items(function, args, options)
+        return Items(function(*map(list_values, args), **options))
+
+    def count(self, function: Any, *args: Any) -> Any:
+        """`range`, or what the program calls so."""
+        if function is not range or not threads.is_capturing():
+            return Items(function(*args))
+        return count_items(
+            *[
+                each.item() if is_open_number(each) and isinstance(each, torch.Tensor) else each
+                for each in args
+            ]
+        )
+
+    def unbind(self, function: Any, *args: Any, **options: Any) -> Any:
+        """`x.unbind(dim)`, or what the program calls so."""
+        found = unbind_items(function, args, options) if threads.is_capturing() else None
+        return Items(function(*args, **options)) if found is None else found
+
+    def stops(self, items: Any, stop: Any) -> Any:
+        """Is a loop not asked for more items? Those that are known are all taken."""
+        return stop if items.is_open else stop is True
+
+    def skips(self, items: Any, stop: Any) -> Any:
+        """Is the body not run for this item?"""
+        if items.is_open or stop is False:
+            return False
+        if not items.is_plain:
+            raise CaptureError.here(
+                "a loop over an iterator is left where data say so",
+                why="eager would leave the rest of the iterator untouched",
+                instead="loop over a list, for x in list(iterator)",
+            )
+        return stop
+
+    def repeat(
+        self, at: tuple[Any, ...], names: Sequence[str], inside: Sequence[str], after: Sequence[str]
+    ) -> Repetition:
+        tracer = threads.running[-1] if threads.is_capturing() else None
+        return Repetition(tracer, sys._getframe(1), LoopSite(*at), names, inside, after)
+
+
+HOOKS = Hooks()

@@ -1,0 +1,209 @@
+"""What loops go over, one after the other: what Python can iterate, or what has a length that only
+the program knows.
+
+Must not know what the loop does.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from lostwax.capture import threads
+from lostwax.capture.flow.lists import GrowingList
+from lostwax.capture.flow.truths import UNSET, is_open_number
+from lostwax.errors import CaptureError
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.fake.tensor import FakeTensor
+from lostwax.location import PASSING_ON
+from lostwax.sym import Expr, current
+
+PASSING_ON.add(__file__)
+
+
+class Items:
+    """What Python iterates."""
+
+    start = None
+    is_open = False
+
+    def __init__(self, values: Any, is_plain: bool | None = None) -> None:
+        self.values = values
+        self.is_plain = _is_plain(values) if is_plain is None else is_plain
+        """Is nothing else done when it is asked for the next one, and does nobody else hold it?"""
+        self._values = iter(values)
+        self._value: Any = None
+
+    def more(self, at: None) -> bool:
+        """Is there one more?"""
+        found = next(self._values, UNSET)
+        if found is not UNSET:
+            self._value = found
+        return found is not UNSET
+
+    def take(self, at: None) -> Any:
+        return self._value
+
+    def advance(self, at: None) -> None:
+        """Where the loop is then: what it goes over knows itself."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """The numbers of a `range` whose end is open."""
+
+    start: Any
+    stop: Any
+    step: int
+    is_open: ClassVar = True
+
+    def more(self, at: Any) -> Any:
+        return at < self.stop if self.step > 0 else at > self.stop
+
+    def take(self, at: Any) -> Any:
+        return at
+
+    def advance(self, at: Any) -> Any:
+        return at + self.step
+
+    @property
+    def length(self) -> Any:
+        """How many there are, if there is one."""
+        distance = self.stop - self.start if self.step > 0 else self.start - self.stop
+        size = abs(self.step)
+        return distance if size == 1 else (distance + size - 1) // size
+
+    def find_known_length(self) -> int | None:
+        """How many there are, if that is certain: `range(0, n, 128)` of a size from 1 to 128."""
+        length = unwrap(self.length) if isinstance(self.length, torch.SymInt) else self.length
+        least, most = (
+            length.env.bounds(current(length)) if isinstance(length, Expr) else (length,) * 2
+        )
+        return max(least, 0) if least is not None and least == most else None
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The elements of something by their places, of which there are so many as is open."""
+
+    stop: Any
+    pick: Callable[[Any], Any]
+    start: ClassVar = 0
+    step: ClassVar = 1
+    is_open: ClassVar = True
+
+    def more(self, at: Any) -> Any:
+        return at < self.stop
+
+    def take(self, at: Any) -> Any:
+        return self.pick(at)
+
+    def advance(self, at: Any) -> Any:
+        return at + 1
+
+
+OPEN = (Count, Elements)
+
+
+def list_items(values: Any) -> Items | Count | Elements:
+    """What a loop goes over, given what the program says."""
+    return _find_open(values) or Items(values)
+
+
+def count_items(*numbers: Any) -> Items | Count:
+    """`range` of these numbers."""
+    start, stop, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
+    if any(map(is_open_number, numbers)) and isinstance(step, int) and step:
+        found = Count(start, stop, step)
+        turns = found.find_known_length()
+        if turns is None:
+            return found
+        return Items([start + turn * step for turn in range(turns)], is_plain=True)
+    return Items(range(*numbers))
+
+
+def join_items(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """`enumerate`, `zip` and `reversed`; what they are made of may be made so, too."""
+    first = args[:1] if function is enumerate else args
+    parts = [_find_open(each) for each in first] if threads.is_capturing() else []
+    if any(parts):
+        found = _join_open(function, parts, args, options)
+        if found is not None:
+            return found
+    given = [list_values(each) for each in args]
+    plain = [each.is_plain if isinstance(each, Items) else _is_plain(each) for each in first]
+    return Items(function(*given, **options), all(plain))
+
+
+def unbind_items(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Elements | None:
+    """The slices of a tensor along a dimension whose size is open."""
+    if function is torch.unbind:
+        tensor, *args = [*args, *([options["input"]] if "input" in options else [])]
+    else:
+        tensor = getattr(function, "__self__", None)
+    if type(tensor) is not FakeTensor or not tensor.ndim:
+        return None
+    dim = options.get("dim", args[0] if args else 0)
+    if not -tensor.ndim <= dim < tensor.ndim or not is_open_number(tensor.shape[dim]):
+        return None
+    return Elements(tensor.shape[dim], lambda at: tensor.select(dim, at))
+
+
+def _find_open(values: Any) -> Elements | None:
+    """The elements of something whose length is open."""
+    if isinstance(values, Elements):
+        return values
+    if isinstance(values, Count):
+        return Elements(values.length, lambda at: values.start + at * values.step)
+    if isinstance(values, GrowingList):
+        return None if values.rows is None else Elements(values.rows.length, values.rows.take)
+    if type(values) is FakeTensor and values.ndim and is_open_number(values.shape[0]):
+        return Elements(values.shape[0], lambda at: values[at])
+    return None
+
+
+def _join_open(
+    function: Any, parts: Sequence[Any], args: Sequence[Any], options: dict[str, Any]
+) -> Elements | None:
+    """None: it has to be as long as Python says."""
+    if function is zip:
+        if None in parts:
+            return None
+        stop = parts[0].stop
+        for each in parts[1:]:
+            stop = torch.sym_min(stop, each.stop)
+        return Elements(stop, lambda at: tuple(each.pick(at) for each in parts))
+    (part,) = parts
+    if function is reversed:
+        return Elements(part.stop, lambda at: part.pick(part.stop - 1 - at))
+    begin = options.get("start", args[1] if len(args) > 1 else 0)
+    return Elements(part.stop, lambda at: (begin + at, part.pick(at)))
+
+
+def list_values(part: Any) -> Any:
+    """The same as Python has it."""
+    if isinstance(part, Items):
+        return part.values
+    if isinstance(part, Elements):
+        raise CaptureError.here(
+            "a loop goes over something of a known length together with something whose length is "
+            "known only when the program runs",
+            instead="loop over for i in range(n), and read both by their index",
+        )
+    return range(part.start, part.stop, part.step) if isinstance(part, Count) else part
+
+
+_PLAIN: tuple[Any, ...] = (
+    *(list, tuple, range, dict, set, frozenset, str, torch.Size, OrderedDict, GrowingList),
+    *(type({}.items()), type({}.keys()), type({}.values())),
+    *(nn.ModuleList, nn.ModuleDict, nn.Sequential, nn.ParameterList),
+)
+
+
+def _is_plain(values: Any) -> bool:
+    return type(values) in _PLAIN or isinstance(values, torch.Tensor)

@@ -1,0 +1,403 @@
+"""What two ways through a piece of Python have left behind, made one.
+
+The two are walked side by side: variables, and all that has changed. Tensors that differ become
+results of the operator, whichever way it goes; so do numbers and truths. Objects that each way has
+made for itself become one. What cannot be one is told (`Differ`). Must not record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+
+from lostwax.capture.control.outputs import Merger, Side, describe
+from lostwax.capture.control.scope import RecordedFunction, Scope
+from lostwax.capture.flow.heap import Changes, Content, Heap
+from lostwax.capture.flow.truths import make_tensor
+from lostwax.capture.python.containers import GONE, items, parts
+from lostwax.capture.trace.tracer import Tracer
+from lostwax.classes import SYMBOLIC
+from lostwax.fake.symbolic.node import unwrap, wrap
+from lostwax.ir.trace.log import Value
+from lostwax.ir.trace.views import Root
+from lostwax.sym import BoolExpr, Expr, Size, eq, maximum, minimum, ne
+from lostwax.sym.numbers.real import Real
+
+NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
+"""What a variable of ours has before it is set."""
+
+
+class Differ(Exception):
+    """The two ways have left what cannot be one value."""
+
+    def __init__(self, what: str, instead: str = "") -> None:
+        self.instead = instead or (
+            "give both the same structure and dtype, with tensors in the places of values that "
+            "differ"
+        )
+        super().__init__(what)
+
+
+class Logged(NamedTuple):
+    """A tensor, its value when a way ended, and whose memory it shows."""
+
+    tensor: torch.Tensor
+    value: Value
+    root: Root
+
+
+class Outcome:
+    """What one way has left behind."""
+
+    def __init__(
+        self, name: str, scope: Scope, variables: dict[str, Any], changes: Changes
+    ) -> None:
+        self.name = name
+        """To the user: "the True side"."""
+        self.scope = scope
+        self.variables = variables
+        self.changes = changes
+        self._logged: dict[int, Logged] = {}
+
+    def log(self, values: Iterable[Any]) -> None:
+        """Note the values of all tensors in these, before the way's region ends."""
+        seen: dict[int, Any] = {}
+        left = list(values)
+        while left:
+            value = left.pop()
+            if id(value) in seen:
+                continue
+            seen[id(value)] = value
+            if isinstance(value, torch.Tensor):
+                tracer = self.scope.tracer
+                root = self.scope.find_root(value)
+                self._logged[id(value)] = Logged(value, tracer.value_of(tracer.adopt(value)), root)
+            elif not isinstance(value, torch.nn.Module):
+                left += [v for part in _find_parts(value) for _, v in items(part)]
+
+    def find(self, tensor: torch.Tensor) -> Logged:
+        """A tensor as it was when the way ended."""
+        if id(tensor) in self._logged:
+            return self._logged[id(tensor)]
+        tracer = self.scope.tracer
+        fake = tracer.adopt(tensor)
+        root = fake.tracked.root
+        if root not in self.scope.writes:
+            return Logged(tensor, tracer.value_of(fake), root)
+        if fake.tracked is not root:
+            raise Differ("a view of a tensor that one side writes to")
+        return Logged(tensor, self.scope.writes[root], root)
+
+    def make(self, function: Callable[[], Any]) -> Any:
+        """Compute something more where the way ends."""
+        with self.scope.resume():
+            made = function()
+            self.log([made])
+        return made
+
+    def record(self, logged: Sequence[Logged | None]) -> RecordedFunction:
+        """The same as operators know it, with these results."""
+        roots = [None if each is None else each.root for each in logged]
+        structure = torch.utils._pytree.tree_structure(0)
+        return RecordedFunction(self.scope, [], structure, [], roots)
+
+
+def _find_parts(value: Any) -> list[Any]:
+    return parts(value) if not isinstance(value, (str, bytes, type)) else []
+
+
+# ------------------------------------------------------------------------------------- what becomes
+
+
+Build = Callable[[Sequence[Any]], Any]
+"""Makes a value, given what the operator returns."""
+
+
+class Merging:
+    """The two ways made one."""
+
+    def __init__(
+        self, tracer: Tracer, heap: Heap, true: Outcome, false: Outcome, joins_truths: bool = True
+    ) -> None:
+        """`joins_truths`: may True and False become one? Else the ways differ: operators whose
+        arguments are truths take no others than these two."""
+        self._heap = heap
+        self._joins_truths = joins_truths
+        self.tracer, self.true, self.false = tracer, true, false
+        self.pairs: list[tuple[Any, Any]] = []
+        """What the operator returns if it goes the one way, and the other."""
+        self.types: list[Any] = []
+        self.logged: list[tuple[Logged | None, Logged | None]] = []
+        self.types_of = _Types(tracer, true, false)
+        self._found: dict[tuple[int, int], Build] = {}
+        self._partners: tuple[dict[int, Any], dict[int, Any]] = {}, {}
+        self._alive: list[Any] = []
+
+    def merge(self, name: str, t: Any, f: Any, is_ours: bool = False) -> Build:
+        """How the one value is made of the two. `is_ours`: it is a variable that the user does not
+        see."""
+        if t is f and not isinstance(t, torch.Tensor):
+            return lambda _: f
+        key = id(t), id(f)
+        if key not in self._found:
+            self._alive += (t, f)
+            self._found[key] = self._merge(name, t, f, is_ours)
+        return self._found[key]
+
+    def _merge(self, name: str, t: Any, f: Any, is_ours: bool) -> Build:
+        if is_ours and (t is NOTHING or f is NOTHING):
+            return self._fill_in(name, t, f)
+        if is_ours and (isinstance(t, torch.Tensor) != isinstance(f, torch.Tensor)):
+            t, f = (self._make_truth(*each) for each in ((self.true, t), (self.false, f)))
+        if isinstance(t, torch.Tensor) and isinstance(f, torch.Tensor):
+            return self._merge_tensors(name, t, f)
+        are_truths = isinstance(t, bool) and isinstance(f, bool) and t is not f
+        if are_truths and not (self._joins_truths or is_ours):
+            raise Differ(self._tell(name, t, f))
+        if isinstance(t, _NUMBERS) and isinstance(f, _NUMBERS):
+            return self._merge_numbers(name, t, f)
+        if isinstance(t, FLOATS) and isinstance(f, FLOATS):
+            return self._merge_floats(name, t, f)
+        if type(t) is not type(f):
+            is_tensor = any(isinstance(each, torch.Tensor) for each in (t, f))
+            is_atom = any(isinstance(each, ATOMS) for each in (t, f))
+            raise Differ(self._tell(name, t, f), _TENSOR_TOO if is_tensor and is_atom else "")
+        if isinstance(t, ATOMS) or callable(t):
+            if t is f or (not callable(t) and t == f and repr(t) == repr(f)):
+                return lambda _: f
+            raise Differ(self._tell(name, t, f))
+        return self._merge_objects(name, t, f)
+
+    def _merge_tensors(self, name: str, t: torch.Tensor, f: torch.Tensor) -> Build:
+        one, other = self.true.find(t), self.false.find(f)
+        if t is f and one.value is other.value:
+            return lambda _: f
+        if t is f:
+            # What was written to a tensor from outside, whichever way, is given to it afterwards.
+            return lambda _: f
+        return self._return(name, one.value, other.value, (one, other))
+
+    def _merge_numbers(self, name: str, t: Any, f: Any) -> Build:
+        a, b = unwrap(t), unwrap(f)
+        if type(a) is type(b) and (a is b or (not isinstance(a, (Expr, BoolExpr)) and a == b)):
+            return lambda _: f
+        if isinstance(a, (bool, BoolExpr)) and isinstance(b, (bool, BoolExpr)):
+            numbers = [count_truth(self.tracer, each) for each in (a, b)]
+            as_number = self._return(name, numbers[0], numbers[1])
+            return lambda results: wrap(eq(unwrap(as_number(results)), 1))
+        if not all(isinstance(x, (int, Expr)) and not isinstance(x, bool) for x in (a, b)):
+            raise Differ(self._tell(name, t, f))
+        return self._return(name, a, b)
+
+    def _merge_floats(self, name: str, t: Any, f: Any) -> Build:
+        """The operator returns tensors, from which the number is read that it is then."""
+        if is_same_number(t, f):
+            return lambda _: f
+        one, other = (
+            side.find(side.make(partial(hold_number, value)))
+            for side, value in ((self.true, t), (self.false, f))
+        )
+        as_tensor = self._return(name, one.value, other.value, (one, other))
+        return lambda results: as_tensor(results).item()
+
+    def _return(
+        self, name: str, a: Any, b: Any, logged: tuple[Logged | None, Logged | None] = (None, None)
+    ) -> Build:
+        found = self.types_of.merge(name, a, b)
+        if found is None:
+            same = a if isinstance(a, int) else wrap(a)
+            return lambda _: same
+        index = len(self.pairs)
+        self.pairs.append((a, b))
+        self.types.append(found)
+        self.logged.append(logged)
+        return lambda results: results[index]
+
+    def _fill_in(self, name: str, t: Any, f: Any) -> Build:
+        """One way has not set it, and nobody reads it after that way: it may be anything."""
+        given, side = (f, self.true) if t is NOTHING else (t, self.false)
+        made = side.make(lambda: fill_like(self.tracer, given, self._heap.knows))
+        pair = (made, given) if t is NOTHING else (given, made)
+        return self.merge(name, *pair)
+
+    def _make_truth(self, side: Outcome, value: Any) -> Any:
+        if not isinstance(value, (bool, torch.SymBool)):
+            return value
+        return side.make(lambda: make_tensor(value))
+
+    def _merge_objects(self, name: str, t: Any, f: Any) -> Build:
+        """Two objects that the ways have made, each for itself."""
+        ones, others = self._partners
+        if ones.setdefault(id(t), f) is not f or others.setdefault(id(f), t) is not t:
+            raise Differ(f"{name} is an object that the two sides share in different ways")
+        if isinstance(t, (set, frozenset)):
+            if not all(isinstance(x, ATOMS) for x in (*t, *f)) or t != f:
+                raise Differ(f"{name} is a set whose elements are not the same on both sides")
+            return lambda _: f
+        if isinstance(t, tuple):
+            return self._merge_tuples(name, t, f)
+        if self._heap.knows(t) or self._heap.knows(f):
+            raise Differ(f"{name} is another object on the True side than on the False side")
+        mine, theirs = parts(t), parts(f)
+        if not mine:
+            raise Differ(f"{name} is a {type(t).__name__}, of which we do not know what is in it")
+        builds = [
+            (part, self.merge_content(name, items(one), items(part)))
+            for one, part in zip(mine, theirs, strict=True)
+        ]
+
+        def build(results: Sequence[Any]) -> Any:
+            for part, content in builds:
+                _set_items(part, content(results))
+            return f
+
+        return build
+
+    def _merge_tuples(self, name: str, t: Any, f: Any) -> Build:
+        if len(t) != len(f):
+            raise Differ(f"{name} has {len(t)} elements on one side, and {len(f)} on the other")
+        builds = [
+            self.merge(f"{name}[{i}]", a, b) for i, (a, b) in enumerate(zip(t, f, strict=True))
+        ]
+
+        def build(results: Sequence[Any]) -> Any:
+            made = [each(results) for each in builds]
+            if all(a is b for a, b in zip(made, f, strict=True)):
+                return f
+            if hasattr(f, "_fields"):
+                return type(f)(*made)
+            return type(f)(made)
+
+        return build
+
+    def merge_content(
+        self, name: str, t: Content, f: Content
+    ) -> Callable[[Sequence[Any]], Content]:
+        """The same for what is in a container or an object, by key."""
+        if len(t) != len(f) or any(
+            a is not c and a != c for (a, _), (c, _) in zip(t, f, strict=True)
+        ):
+            by_index = all(type(key) is int for key, _ in (*t, *f))
+            instead = "" if len(t) == len(f) else _SAME_LENGTH if by_index else _SAME_KEYS
+            raise Differ(_tell_of_keys(name, t, f), instead)
+        builds = [
+            (key, self.merge(_name_item(name, key), a, b))
+            for (key, b), (_, a) in zip(f, t, strict=True)
+        ]
+        return lambda results: [(key, build(results)) for key, build in builds]
+
+    def _tell(self, name: str, t: Any, f: Any) -> str:
+        sides = ((t, self.true), (f, self.false))
+        one, other = (f"{self._describe(side, value)} on {side.name}" for value, side in sides)
+        return f"{name} is {one}, and {other}"
+
+    def _describe(self, side: Outcome, value: Any) -> str:
+        if isinstance(value, torch.Tensor):
+            return describe(side.find(value).value)
+        if value is GONE:
+            return "not set"
+        return repr(value) if isinstance(value, ATOMS) else f"a {type(value).__name__}"
+
+
+def hold_number(
+    number: Any, dtype: torch.dtype = torch.float64, device: torch.device | None = None
+) -> torch.Tensor:
+    """A number as a tensor; by default one from which a float can be read as it was."""
+    return torch.full((), number, dtype=dtype, device=device or torch.device("cpu"))
+
+
+def fill_like(tracer: Tracer, value: Any, knows: Callable[[Any], bool]) -> Any:
+    """Something of the structure of a value, computed here. Objects that were there before stay as
+    they are."""
+    if isinstance(value, torch.Tensor):
+        t = tracer.adopt(value).fake_type
+        size = [wrap(n) if isinstance(n, Expr) else n for n in t.size]
+        return torch.zeros(size, dtype=t.dtype, device=t.device)
+    if type(value) in (tuple, list):
+        is_known = type(value) is list and knows(value)
+        made = type(value)(fill_like(tracer, each, knows) for each in value)
+        return value if is_known else made
+    if type(value) is dict and not knows(value):
+        return {key: fill_like(tracer, each, knows) for key, each in value.items()}
+    if isinstance(value, torch.SymInt):
+        return 0
+    if isinstance(value, torch.SymFloat):
+        return 0.0
+    if isinstance(value, torch.SymBool):
+        return False
+    return value
+
+
+def _set_items(part: Any, content: Content) -> None:
+    for (key, new), (_, old) in zip(content, items(part), strict=True):
+        if new is not old:
+            part[key] = new
+
+
+def _name_item(name: str, key: Any) -> str:
+    return f"{name}.{key}" if isinstance(key, str) and name == "self" else f"{name}[{key!r}]"
+
+
+def _tell_of_keys(name: str, t: Content, f: Content) -> str:
+    if len(t) != len(f):
+        return f"{name} has {len(t)} elements on the True side, and {len(f)} on the False side"
+    return f"{name} has other keys on the True side than on the False side"
+
+
+_SAME_LENGTH = (
+    "append on both sides, and choose later; or select from a tensor, x[x > 0]; or write to a "
+    "tensor of the largest size, out[n] = x, and count n"
+)
+_SAME_KEYS = "set the same keys and attributes on both sides, with zeros where there is nothing"
+_TENSOR_TOO = (
+    "let it be a tensor on both sides: begin with torch.zeros(()), not 0 or None, as in "
+    "sum(values, torch.zeros(())); or return a second value that says whether it is there"
+)
+ATOMS = (
+    type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis), torch.dtype,
+    torch.device, torch.layout, torch.memory_format, torch.Size, *SYMBOLIC,
+)  # fmt: skip
+_NUMBERS = (bool, int, torch.SymInt, torch.SymBool)
+FLOATS = (float, torch.SymFloat)
+
+
+def count_truth(tracer: Tracer, truth: bool | BoolExpr) -> Size:
+    """A truth as 0 or 1."""
+    if isinstance(truth, bool):
+        return int(truth)
+    symbols = truth.symbols()
+    for symbol in symbols:
+        if len(symbols) == 1 and tracer.shape_env.bounds(symbol.expr) == (0, 1):
+            if truth in (eq(symbol.expr, 1), ne(symbol.expr, 0)):
+                return symbol.expr
+            if truth in (eq(symbol.expr, 0), ne(symbol.expr, 1)):
+                return 1 - symbol.expr
+    if truth.args:
+        numbers = [count_truth(tracer, each) for each in truth.args]
+        return minimum(*numbers) if truth.kind == "and" else maximum(*numbers)
+    if truth.kind == "ge":
+        return minimum(1, maximum(0, truth.poly + 1))
+    is_other = minimum(1, maximum(truth.poly, -truth.poly))
+    return is_other if truth.kind == "ne" else 1 - is_other
+
+
+def is_same_number(before: Any, after: Any) -> bool:
+    """Are two leaves the same number? (Tensors are compared by identity.)"""
+    a, b = unwrap(before), unwrap(after)
+    if type(a) is not type(b) or isinstance(a, (torch.Tensor, Expr, BoolExpr, Real)):
+        return a is b
+    return repr(a) == repr(b)
+
+
+class _Types(Merger):
+    """The types of results; tells of what differs by `Differ`."""
+
+    def __init__(self, tracer: Tracer, true: Outcome, false: Outcome) -> None:
+        sides = (Side(each.name, each.record([])) for each in (true, false))
+        super().__init__(tracer, "the two sides", *sides)
+
+    def _disagree(self, place: str, a: str, b: str, instead: str = "") -> Any:
+        return Differ(f"{place} is {a} on {self.one.name}, and {b} on {self.other.name}")

@@ -1,0 +1,540 @@
+"""A loop whose condition depends on data: its body is recorded until it is known what an iteration
+hands to the next one, and becomes a `while_loop`.
+
+A first run of the body tells what it changes; the next one is given numbers and tensors of which
+only the type is known, in these places. What changes beyond tensors and numbers is refused. Must
+not know how the function is written that runs it (`rewriting/regions.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+import torch.utils._pytree as pytree
+
+from lostwax.capture.control.cond import find_facts, read_predicate
+from lostwax.capture.control.loops import Loop, Slot
+from lostwax.capture.control.rows import append_scan
+from lostwax.capture.control.scope import RecordedFunction, Scope
+from lostwax.capture.control.selections import Turns, take_selections
+from lostwax.capture.control.while_loop import append_while
+from lostwax.capture.flow.choice import read_variables
+from lostwax.capture.flow.growth import (
+    GrowError,
+    Growth,
+    find_makers,
+    is_longer,
+    refuse_held,
+    refuse_unknown,
+)
+from lostwax.capture.flow.heap import ChangedPlace, Changes, Heap, Unmovable, refuse_numbers
+from lostwax.capture.flow.items import OPEN
+from lostwax.capture.flow.lists import GrowingList, Rows
+from lostwax.capture.flow.merging import (
+    ATOMS,
+    FLOATS,
+    NOTHING,
+    Logged,
+    Outcome,
+    count_truth,
+    fill_like,
+    hold_number,
+    is_same_number,
+)
+from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
+from lostwax.capture.flow.truths import KEPT, UNSET, find_undecided
+from lostwax.capture.python.containers import GONE, items
+from lostwax.capture.trace.tracer import Tracer
+from lostwax.classes import SYMBOLIC
+from lostwax.errors import CaptureError, LostwaxError, asks_data
+from lostwax.fake.symbolic.node import unwrap, wrap
+from lostwax.location import locate_line
+from lostwax.sym import BoolExpr, eq
+
+Path = tuple[Any, ...]
+"""Where a value is: the variable or the place, and the keys in it."""
+
+
+class LoopSite(NamedTuple):
+    """Which loop of a function it is."""
+
+    line: int
+    column: int
+    is_caught: bool
+    grows: bool
+    """Does it append to lists? Then it becomes a `scan`."""
+    items: str = ""
+    at: str = ""
+    """The variables of what a `for` goes over, and of where it is."""
+    stop: str | None = None
+    """The variable that tells whether it is left before its end."""
+
+
+class _Carried(NamedTuple):
+    """Something that iterations hand on."""
+
+    name: str
+    slot: Slot
+    is_truth: bool = False
+    """It is True or False, and handed on as 1 or 0."""
+    held: tuple[type, ...] = ()
+    """It is a number, of one of these classes, that is handed on as a tensor."""
+
+    def show(self, found: Any) -> Any:
+        """What the body has, or what is there after the loop, in its place."""
+        if self.is_truth:
+            return wrap(eq(unwrap(found), 1))
+        return found.item() if self.held else found
+
+
+class Repetition:
+    """One loop, while it runs."""
+
+    def __init__(
+        self,
+        tracer: Tracer | None,
+        frame: FrameType,
+        site: LoopSite,
+        names: Sequence[str],
+        inside: Sequence[str],
+        after: Sequence[str],
+    ) -> None:
+        """`names` are the variables that the loop may set; `inside` and `after` those of them that
+        the next iteration reads, or what follows the loop."""
+        self.is_symbolic = False
+        self._tracer: Any = tracer
+        self._frame = frame
+        self._names, self._inside, self._after = names, inside, after
+        self._where = locate_line(frame, site.line)
+        self._site = site
+        self._given: dict[str, Any] = {}
+        self._is_probe = True
+        self._carried: dict[Path, _Carried] = {}
+        self._places: dict[Any, ChangedPlace] = {}
+        self._growths: dict[Any, Growth] = {}
+        self._turns: Slot | None = None
+        """Of a `scan`: the numbers of the turns."""
+
+    # ------------------------------------------------------------------------- called by the code
+
+    def give(self, name: str) -> Any:
+        return self._given.get(name, KEPT)
+
+    def begin(self) -> None:
+        """An iteration begins."""
+        if self.is_symbolic:
+            self._entry = read_variables(self._frame)
+            self._heap = Heap(self._tracer, self._entry)
+            self._open("the condition")
+
+    def is_plain(self, test: Any) -> bool:
+        """Is it known whether the loop goes on?"""
+        self._test = test
+        if self._tracer is None:
+            return True
+        return not (self.is_symbolic or self._is_scan() or find_undecided(test) is not None)
+
+    def _is_scan(self) -> bool:
+        return self._site.grows and isinstance(self._find_items(), OPEN)
+
+    def _find_items(self) -> Any:
+        """What a `for` goes over."""
+        return self._frame.f_locals[self._site.items] if self._site.items else None
+
+    def go_on(self) -> bool:
+        """The condition was asked, and the body is to run."""
+        test = self._read_test()
+        if self.is_symbolic:
+            self._condition = self._close_condition(test)
+        else:
+            self.is_symbolic = True
+            self._first_test = find_undecided(self._test)
+            self._entry = self._before = read_variables(self._frame)
+            self._heap = Heap(self._tracer, self._entry)
+            self._loop = Loop(self._tracer, f"`{self._where.text}`")
+            self._oldest = len(self._tracer.shape_env.symbols)
+            if self._is_scan():
+                self._numbers = self._list_turns()
+        self._open("the body", [*find_facts(test)[0], *self._find_limits()])
+        return True
+
+    def end(self) -> bool:
+        """The body has run. Returns whether all is done."""
+        outcome = self._close_body()
+        known = len(self._growths)
+        new = self._find_changed(outcome)
+        roots = self._loop.find_new(self._body)
+        if not (new or roots or self._is_probe or len(self._growths) > known):
+            self._put_in(*self._append())
+            return True
+        self._is_probe = False
+        self._loop.rest += roots
+        for path, (name, before, after) in new.items():
+            self._carried[path] = self._hand_on(name, before, after)
+        if self._is_scan() and self._turns is None:
+            self._turns = self._loop.take_rows(self._numbers)
+        self._put_in([each.slot.object for each in self._carried.values()])
+        return False
+
+    def fail(self, error: BaseException) -> None:
+        """The condition or the body has raised."""
+        close_regions(self._around)
+        if isinstance(error, LostwaxError) or not isinstance(error, Exception) or asks_data(error):
+            raise error
+        raise CaptureError(
+            f"a loop on data raises {type(error).__name__}: {error}\n  at {self._where}\n"
+            "  why: whether it comes to that is known only when the program runs\n"
+            "  instead: leave the loop (break), and raise after it; or torch._check(condition)"
+        ) from error
+
+    # ---------------------------------------------------------------------------------- recording
+
+    def _open(self, name: str, facts: Sequence[BoolExpr] = ()) -> None:
+        self._scope = Scope(self._tracer, f"{name} of `{self._where.text}`")
+        self._around = count_open()
+        self._recording = open_region(self._scope, facts)
+        if not self._is_probe:
+            self._loop.enter(self._scope)
+
+    def _read_test(self) -> Any:
+        predicate = find_undecided(self._test)
+        if predicate is not None:
+            return read_predicate(self._tracer, predicate)
+        return unwrap(self._test) if isinstance(self._test, torch.SymBool) else bool(self._test)
+
+    def _close_condition(self, test: Any) -> RecordedFunction:
+        scope, variables = self._scope, read_variables(self._frame)
+        with self._recording:
+            scope.collect_writes()
+            changed = [
+                name
+                for name in self._inside
+                if variables.get(name, GONE) is not self._entry.get(name, GONE)
+            ]
+            handed = [slot.inside for slot in self._loop.rest]
+            written = [v for v in scope.writes.values() if not any(v is each for each in handed)]
+            if self._take_changes("the condition") or changed or written:
+                raise CaptureError(
+                    f"the condition of a loop on data changes something.\n  at {self._where}\n"
+                    "  why: it is asked once more than the body runs\n"
+                    "  instead: compute it in the body, and ask for what was computed"
+                )
+        return RecordedFunction(scope, [test], _LEAF, [], [])
+
+    def _close_body(self) -> Outcome:
+        scope, variables = self._scope, read_variables(self._frame)
+        with self._recording:
+            scope.collect_writes()
+            if not self._is_probe:
+                self._loop.check_unwritten(f"the body of `{self._where.text}`")
+            outcome = Outcome("the body", scope, variables, self._take_changes("the body"))
+            outcome.log([variables.get(name) for name in (*self._inside, *self._after)])
+            for place in outcome.changes.values():
+                outcome.log([value for _, value in place.after])
+            leaves, roots = [], []
+            for path, each in self._carried.items():
+                value, root = self._log(each, outcome, self._find_leaf(path, outcome))
+                leaves.append(value)
+                roots.append(root)
+            self._loop.check_carried(leaves, [each.name for each in self._carried.values()])
+            rows = [row for key in self._growths for row in self._read_rows(key, outcome)]
+            leaves += [row.value for row in rows]
+            roots += [row.root for row in rows]
+            self._body = RecordedFunction(scope, leaves, _LEAF, [], roots)
+        return outcome
+
+    def _log(self, each: _Carried, outcome: Outcome, leaf: Any) -> tuple[Any, Any]:
+        """What the body leaves in the place of something that is handed on."""
+        t = each.slot.type
+        if each.held and find_kind(leaf) is not each.held:
+            was = "a float" if each.held is FLOATS else f"a {each.held[0].__name__}"
+            raise self._refuse(f"{each.name} is {was} at first, and {_show(leaf)} later")
+        if t is not None and isinstance(leaf, (bool, int, *FLOATS, *each.held)):
+            leaf = hold_number(leaf, t.dtype, t.device)
+            outcome.log([leaf])
+        if isinstance(leaf, torch.Tensor):
+            found = outcome.find(leaf)
+            return found.value, found.root
+        number = unwrap(leaf)
+        if each.is_truth and isinstance(number, (bool, BoolExpr)):
+            number = count_truth(self._tracer, number)
+        return number, None
+
+    def _take_changes(self, name: str) -> Changes:
+        try:
+            return self._heap.take_changes()
+        except Unmovable as error:
+            raise self._refuse(f"{name} changes {error.what}, which cannot be undone") from None
+
+    # ------------------------------------------------------------------------- what is handed on
+
+    def _find_changed(self, outcome: Outcome) -> dict[Path, tuple[str, Any, Any]]:
+        """What the body has changed, and is not handed on yet: its name, as it was, as it is."""
+        found: dict[Path, tuple[str, Any, Any]] = {}
+        for name in self._names:
+            before, after = self._entry.get(name, GONE), outcome.variables.get(name, GONE)
+            if after is GONE or not (name in self._inside or name in self._after):
+                continue
+            if self._is_scan() and name == self._site.at:
+                continue
+            path = ("variable", name)
+            if before is GONE:
+                self._demand_once(name)
+                found.update({p: (n, NOTHING, v) for p, n, v in _list_leaves(path, name, after)})
+            else:
+                self._compare(path, name, before, after, found)
+        for key, place in outcome.changes.items():
+            self._places.setdefault(key, place)
+            if is_longer(place):
+                self._grow(key, place, outcome)
+                continue
+            pairs = self._pair(place.name, place.before, place.after)
+            for k, before, after in pairs:
+                if before is not after and not is_same_number(before, after):
+                    refuse_numbers(place, k, (before, after), self._where)
+                self._compare(("place", key, k), f"{place.name}[{k!r}]", before, after, found)
+        for key, growth in self._growths.items():
+            if growth.reads_last and ("last", key) not in self._carried:
+                first, (_, last) = growth.find_first(self._tracer), outcome.changes[key].after[-1]
+                found["last", key] = (f"{growth.name}[-1]", first, last)
+        if self._is_scan() and ("variable", self._site.stop) in found:
+            for key in self._growths:
+                raise refuse_unknown(self._places[key], self._where, is_left=True)
+        return {path: each for path, each in found.items() if path not in self._carried}
+
+    # ------------------------------------------------------------------------- lists get longer
+
+    def _grow(self, key: Any, place: ChangedPlace, outcome: Outcome) -> None:
+        """The body appends to a list."""
+        if key in self._growths:
+            return
+        if not self._site.items:
+            raise refuse_unknown(place, self._where, is_left=False)
+        if not isinstance(self._find_items(), OPEN):
+            raise refuse_unknown(place, self._where, is_left=True)
+        if not (self._site.grows and isinstance(place.holder, GrowingList)):
+            at = (self._site.line, self._site.column)
+            makers = find_makers(place.holder, self._frame)
+            refusal = refuse_held(place, self._where)
+            raise GrowError(self._frame.f_code, at, makers, refusal)
+        self._growths[key] = Growth(place, self._where)
+
+    def _list_turns(self) -> torch.Tensor:
+        """The numbers by which the turns of a `scan` are known."""
+        items = self._find_items()
+        numbers = torch.arange(items.start, items.stop, items.step)
+        why = "a loop that appends to a list does not run once"
+        torch._check(numbers.shape[0] > 0, lambda: why)
+        return numbers
+
+    def _find_limits(self) -> list[BoolExpr]:
+        """What is known of the number of a turn."""
+        at = self._given.get(self._site.at) if self._turns is not None else None
+        if at is None:
+            return []
+        items = self._find_items()
+        first = items.start <= at if items.step > 0 else items.start >= at
+        return find_facts(unwrap(first))[0]
+
+    def _read_rows(self, key: Any, outcome: Outcome) -> list[Logged]:
+        growth, place = self._growths[key], outcome.changes.get(key)
+        if place is None:
+            raise self._refuse(f"{growth.name} gets longer in one turn, and not in another")
+        found = growth.read(place, outcome)
+        growth.check_sizes(self._tracer.shape_env.symbols[self._oldest :])
+        return found
+
+    def _put_lists(self, shown: dict[Path, Any], rows: Sequence[Any]) -> None:
+        """Let lists have what stands for what is appended: its rows, if they are known."""
+        left = list(rows)
+        for key, growth in self._growths.items():
+            if rows:
+                growth.put_rows(left[: growth.count], self._tracer)
+                del left[: growth.count]
+            else:
+                handed = shown.get(("last", key))
+                count = partial(self._count_appended, growth)
+                growth.put_pending(count, partial(self._read_last, growth, handed))
+
+    def _count_appended(self, growth: Growth) -> Any:
+        items = self._find_items()
+        return growth.count_appended((self._at - items.start) // items.step)
+
+    def _read_last(self, growth: Growth, handed: Any) -> Any:
+        """What the turn before has appended last; in the first turn what was there before."""
+        found = growth.read_first(self._tracer, partial(self._count_appended, growth))
+        return found if handed is None else handed
+
+    def _compare(
+        self,
+        path: Path,
+        name: str,
+        before: Any,
+        after: Any,
+        found: dict[Path, tuple[str, Any, Any]],
+    ) -> None:
+        if before is after or path in self._carried:
+            return
+        if isinstance(before, _LEAVES) and isinstance(after, _LEAVES):
+            if not is_same_number(before, after):
+                found[path] = (name, before, after)
+            return
+        if before is NOTHING:
+            found.update({p: (n, NOTHING, v) for p, n, v in _list_leaves(path, name, after)})
+            return
+        if type(before) is not type(after) or isinstance(before, ATOMS) or callable(before):
+            if type(before) is type(after) and not callable(before) and before == after:
+                return
+            raise self._refuse(f"{name} is {_show(before)} at first, and {_show(after)} later")
+        if type(before) not in (list, tuple, dict) and not hasattr(before, "_fields"):
+            raise self._refuse(f"{name} is another object of class {type(before).__name__} later")
+        for k, a, b in self._pair(name, items(before), items(after)):
+            self._compare((*path, k), f"{name}[{k!r}]", a, b, found)
+
+    def _pair(self, name: str, before: Any, after: Any) -> list[tuple[Any, Any, Any]]:
+        if [k for k, _ in before] != [k for k, _ in after]:
+            raise self._refuse(
+                f"{name} has {len(before)} elements at first, and {len(after)} later"
+            )
+        return [(k, a, b) for (k, a), (_, b) in zip(before, after, strict=True)]
+
+    def _demand_once(self, name: str) -> None:
+        """A variable that is read after the loop is set in it alone: the body has to run."""
+        if self._is_scan():
+            return
+        holds = self._first_test
+        holds = holds.item() if isinstance(holds, torch.Tensor) else holds
+        why = f"{name} is read after the loop, which sets it, and the loop does not run once"
+        torch._check(holds, lambda: why)
+
+    def _hand_on(self, name: str, before: Any, after: Any) -> _Carried:
+        """Let iterations hand on what was one thing at first, and is another after the body."""
+        is_tensor = isinstance(after, torch.Tensor)
+        if before is NOTHING:
+            before = fill_like(self._tracer, after, lambda _: False)
+        kind = find_kind(before) if self._is_scan() and not is_tensor else ()
+        if kind:
+            if kind is not find_kind(after):
+                raise self._refuse(f"{name} is {_show(before)} at first, and {_show(after)} later")
+            held = hold_number(before, _DTYPES[kind])
+            return _Carried(name, self._loop.hand_on(held), held=kind)
+        if is_tensor and isinstance(before, (bool, int, float)):
+            before = hold_number(before, after.dtype, after.device)
+        elif isinstance(before, (bool, torch.SymBool)):
+            number = count_truth(self._tracer, unwrap(before))
+            if not isinstance(after, (bool, torch.SymBool)):
+                raise self._refuse(f"{name} is {_show(before)} at first, and {_show(after)} later")
+            return _Carried(name, self._loop.hand_on(wrap(number), (0, 1)), is_truth=True)
+        elif isinstance(before, FLOATS) and isinstance(after, FLOATS):
+            before = hold_number(before)
+            return _Carried(name, self._loop.hand_on(before), held=FLOATS)
+        if isinstance(before, (torch.Tensor, int, torch.SymInt)):
+            return _Carried(name, self._loop.hand_on(before))
+        raise self._refuse(f"{name} is {_show(before)} at first, and {_show(after)} later")
+
+    def _find_leaf(self, path: Path, outcome: Outcome) -> Any:
+        kind, key, *rest = path
+        if kind == "last":
+            last = outcome.changes[key].after[-1][1]
+            return last.take(-1) if isinstance(last, Rows) else last
+        if kind == "variable":
+            value = outcome.variables[key]
+        else:
+            place = outcome.changes.get(key)
+            if place is None:
+                return self._carried[path].show(self._carried[path].slot.object)
+            value = dict(place.after)[rest.pop(0)]
+        for each in rest:
+            value = value[each]
+        return value
+
+    def _put_in(self, objects: Sequence[Any], rows: Sequence[Any] = ()) -> None:
+        """Let variables and places have these in the places of what is handed on, and of what is
+        appended."""
+        shown = {
+            path: each.show(found)
+            for (path, each), found in zip(self._carried.items(), objects, strict=True)
+        }
+        self._given = {}
+        for name in self._names:
+            value = _replace(("variable", name), self._before.get(name, GONE), shown)
+            self._given[name] = UNSET if value is GONE else value
+        if self._turns is not None and not rows:
+            self._at = self._given[self._site.at] = self._turns.object.item()
+        for key, place in self._places.items():
+            if key not in self._growths:
+                place.write([(k, _replace(("place", key, k), v, shown)) for k, v in place.before])
+        self._put_lists(shown, rows)
+
+    def _append(self) -> tuple[list[Any], list[Any]]:
+        if self._turns is None:
+            return append_while(self._loop, self._condition, self._body), []
+        items, length = self._find_items(), unwrap(self._numbers.shape[0])
+        turns = Turns(self._turns, unwrap(self._at), unwrap(items.start), items.step, length)
+        take_selections(self._loop, self._body, turns)
+        results = append_scan(self._loop, self._body, length)
+        self._loop.note_sharing(self._body, results)
+        count = len(self._carried)
+        return results[:count], results[count:]
+
+    def _refuse(self, what: str) -> CaptureError:
+        return CaptureError(
+            f"in a loop on data {what}.\n  at {self._where}\n"
+            "  why: the body is one graph, for every iteration\n"
+            "  instead: let each iteration hand on tensors of one size and dtype, and integers"
+        )
+
+
+def _replace(path: Path, value: Any, shown: dict[Path, Any]) -> Any:
+    """A value with other leaves in it."""
+    if path in shown:
+        return shown[path]
+    inner = [each for each in shown if each[: len(path)] == path]
+    if not inner:
+        return value
+    if value is GONE or value is NOTHING:
+        return _rebuild(path, inner, shown)
+    if isinstance(value, dict):
+        return {k: _replace((*path, k), v, shown) for k, v in value.items()}
+    made = [_replace((*path, k), v, shown) for k, v in enumerate(value)]
+    return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+
+
+def _rebuild(path: Path, inner: list[Path], shown: dict[Path, Any]) -> Any:
+    """A tuple of what was not there before the loop."""
+    keys = dict.fromkeys(each[len(path)] for each in inner)
+    return tuple(_replace((*path, k), GONE, shown) for k in keys)
+
+
+def _list_leaves(path: Path, name: str, value: Any) -> list[tuple[Path, str, Any]]:
+    if type(value) is tuple:
+        return [
+            found
+            for k, each in enumerate(value)
+            for found in _list_leaves((*path, k), f"{name}[{k}]", each)
+        ]
+    return [(path, name, value)]
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of size {tuple(value.shape)}"
+    return repr(value) if isinstance(value, ATOMS) else f"a {type(value).__name__}"
+
+
+def find_kind(value: Any) -> tuple[type, ...]:
+    """The classes of numbers of which this is one."""
+    return next((kind for kind in _DTYPES if isinstance(value, kind)), ())
+
+
+_DTYPES: dict[tuple[type, ...], torch.dtype] = {
+    (bool, torch.SymBool): torch.bool,
+    (int, torch.SymInt): torch.int64,
+    FLOATS: torch.float64,
+}
+_LEAF = pytree.tree_structure(0)
+_LEAVES = (torch.Tensor, bool, int, float, *SYMBOLIC)

@@ -1,0 +1,284 @@
+"""Captures again where Python's control flow depends on data, with hooks in the functions that ask.
+
+Nothing is changed until a capture meets such a question: then it is begun anew, and the function
+that asked has hooks (`rewriting/recompile.py`). Must not know how a capture works.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import CodeType, FrameType, FunctionType, TracebackType
+from typing import Any, TypeVar
+
+from lostwax.capture import threads
+from lostwax.capture.flow.choice import ExtendError
+from lostwax.capture.flow.elements import PickError
+from lostwax.capture.flow.growth import GrowError
+from lostwax.capture.flow.heap import Heap
+from lostwax.capture.flow.hooks import HOOKS
+from lostwax.capture.flow.open_regions import close_regions, count_open
+from lostwax.capture.flow.rewriting.exits import NotRewritable
+from lostwax.capture.flow.rewriting.picks import Pick
+from lostwax.capture.flow.rewriting.recompile import (
+    FunctionKey,
+    Plan,
+    is_lambda,
+    key_of,
+    picks_element,
+    rewrite,
+)
+from lostwax.capture.flow.sizes import SplitError, Splits
+from lostwax.capture.flow.stand_ins import can_have_hooks
+from lostwax.capture.python.functions_run import find_watcher, let_watch
+from lostwax.classes import SYMBOLIC
+from lostwax.errors import CaptureError, ConstraintViolationError, DataDependentError, asks_data
+from lostwax.location import NOWHERE, is_user_code, locate_line
+from lostwax.undo.undo import Undo, run_and_undo
+
+T = TypeVar("T")
+
+
+def capture_flow(capture: Callable[[], T], splits: Splits | None = None) -> T:
+    """What the capture gives, if need be with hooks in functions."""
+    plans: dict[FunctionKey, Plan] = {}
+    while True:
+        try:
+            return _capture_with(plans, capture) if plans else capture()
+        except SplitError as error:
+            assert splits is not None
+            asking = key_of(error.code)
+            if asking in plans or _find_obstacle(asking) is not None:
+                splits.settle(error.code.co_filename, error.line)
+            else:
+                plans[asking] = Plan()
+        except PickError as error:
+            plans[key_of(error.code)] = _set_pick(plans[key_of(error.code)], error.pick)
+        except ExtendError as error:
+            try:
+                _extend(plans, error)
+            except CaptureError as refusal:
+                if splits is None or not splits.settle_last(refusal):
+                    raise
+        except GrowError as error:
+            if not (_grow(plans, error) or (splits and splits.settle_last(error.refusal))):
+                raise error.refusal from None
+        except RecursionError as error:
+            if not plans:
+                raise
+            raise _refuse_recursion(error) from None
+        except TypeError as error:
+            if not asks_data(error) or not _pick(plans, error):
+                raise _refuse_symbol(error) or error from None
+        except (DataDependentError, CaptureError) as error:
+            key = _find_asking(error)
+            if key is not None and key not in plans:
+                reason = _find_obstacle(key)
+                if reason is None:
+                    plans[key] = Plan()
+                    continue
+                error.add_note(f"  note: {key[2].partition(' ')[0]} is run as it is: {reason}")
+            if not (
+                _pick(plans, error)
+                or _join_later(plans, error)
+                or (splits and splits.settle_last(error))
+            ):
+                raise error from None
+        except ConstraintViolationError as error:
+            for each in splits.reasons if splits else ():
+                error.add_note(f"  note: both ways were not kept, for {each}")
+            raise
+
+
+def _refuse_recursion(error: RecursionError) -> CaptureError:
+    """What to say of a function that calls itself until data stop it."""
+    found = [each for each in _tracebacks(error) if is_user_code(each.tb_frame.f_code)]
+    where = locate_line(found[-1].tb_frame, found[-1].tb_lineno) if found else NOWHERE
+    return CaptureError(
+        f"a function calls itself, and data decide how often.\n  at {where}\n"
+        "  why: both ways are recorded, and the one of them has no end\n"
+        "  instead: write it as a loop, while …:"
+    )
+
+
+def _refuse_symbol(error: TypeError) -> CaptureError | None:
+    """What to say where Python or an operator takes no number that depends on data."""
+    found = [each for each in _tracebacks(error) if is_user_code(each.tb_frame.f_code)]
+    text = str(error).partition(", but expected")[0]
+    if not found or not _NOT_TAKEN.search(text):
+        return None
+    where = locate_line(found[-1].tb_frame, found[-1].tb_lineno)
+    what, instead = "an argument of this operator is fixed in the program", _FIXED
+    if str(error).startswith("__"):
+        what, instead = "Python takes no other from an object", _OWN_METHOD
+    return CaptureError(
+        f"{text}, and this one depends on data or on a size.\n  at {where}\n"
+        f"  why: {what}\n  instead: {instead}"
+    )
+
+
+_NOT_TAKEN = re.compile(
+    rf"(not |returned |got \(.*)({'|'.join(each.__name__ for each in SYMBOLIC)})"
+)
+_FIXED = "call it on both sides of an `if`, with True and with False"
+_OWN_METHOD = "give the class a method of another name that returns the tensor, if obj.holds(): …"
+
+
+def _find_obstacle(key: FunctionKey) -> NotRewritable | None:
+    """Why a function can have no hooks."""
+    try:
+        rewrite({key: Plan()}, HOOKS)
+    except NotRewritable as reason:
+        return reason
+    return None
+
+
+def _join_later(plans: dict[FunctionKey, Plan], error: Exception) -> bool:
+    """Let the sides of an `if` go on to the end of their function, if what is asked is a number in
+    which they join. Returns whether that is new."""
+    about: Any = getattr(_find_question(error), "about", None)
+    for symbol in [] if about is None else about.symbols():
+        if symbol in about.env.merged:
+            code, site = about.env.merged[symbol]
+            key, at = key_of(code), (site.line, site.column)
+            if at not in plans[key].extended:
+                plans[key] = plans[key]._replace(extended=plans[key].extended | {at})
+                return True
+    return False
+
+
+_FEW = 8
+"""So many elements data may pick of, before it is known how many there are."""
+
+
+def _pick(plans: dict[FunctionKey, Plan], error: Exception) -> bool:
+    """Let a statement be run once for each element that data may pick in it, if that is what is
+    asked for. Returns whether that is new."""
+    question = error if isinstance(error, TypeError) else _find_question(error)
+    asking = [each for each in _tracebacks(question) if is_user_code(each.tb_frame.f_code)]
+    if not asking:
+        return False
+    code = asking[-1].tb_frame.f_code
+    line, last_line, column, last_column = [*code.co_positions()][asking[-1].tb_lasti // 2]
+    if line is None or last_line is None or column is None or last_column is None:
+        return False
+    key, place = key_of(code), (line, column, last_line, last_column)
+    if key not in plans and _find_obstacle(key) is not None:
+        return False
+    plan = plans.get(key, Plan())
+    if any(each.place == place for each in plan.picks) or not picks_element(key, place):
+        return False
+    plans[key] = _set_pick(plan, Pick(place, _FEW))
+    return True
+
+
+def _set_pick(plan: Plan, pick: Pick) -> Plan:
+    return plan._replace(picks=(*[p for p in plan.picks if p.place != pick.place], pick))
+
+
+def _capture_with(plans: dict[FunctionKey, Plan], capture: Callable[[], T]) -> T:
+    changed = rewrite(plans, HOOKS)
+
+    def work(undo: Undo) -> T:
+        undo.add(partial(_set_codes, [(f, f.__code__) for f, _ in changed]))
+        undo.add(partial(close_regions, count_open()))
+        _set_codes(changed)
+        let_watch(watch, undo)
+        return capture()
+
+    watch = _Watch()
+    try:
+        return run_and_undo(work)
+    finally:
+        watch.refuse_left()
+
+
+class _Watch:
+    """Tells what a capture has left otherwise than it was, beside what captures put back."""
+
+    def __init__(self) -> None:
+        self._heap: Heap | None = None
+        self._around = find_watcher()
+
+    def call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """Call what is captured."""
+        self._heap = Heap(threads.running[-1], {})
+        if self._around is not None:
+            return self._around.call(function, *args, **kwargs)
+        return function(*args, **kwargs)
+
+    def refuse_left(self) -> None:
+        """The first attempt has left it so, too, and nobody knows how it was before."""
+        names = [] if self._heap is None else self._heap.list_left()
+        if names:
+            raise CaptureError(
+                f"the module changes {', '.join(names)}, and its control flow asks data.\n"
+                "  why: it was captured more than once to find out what both ways do, and each "
+                "time it found what the last one had left\n"
+                '  instead: keep what changes in a buffer, self.register_buffer("n", '
+                "torch.zeros(()))"
+            )
+
+
+def _set_codes(codes: list[tuple[FunctionType, CodeType]]) -> None:
+    for function, code in codes:
+        function.__code__ = code
+
+
+def _extend(plans: dict[FunctionKey, Plan], error: ExtendError) -> None:
+    key, at = key_of(error.code), (error.site.line, error.site.column)
+    plan = plans[key]
+    if at in plan.extended:
+        raise CaptureError(
+            f"the two sides of an `if` on data do not agree: {error.why}.\n  at {error.where}\n"
+            "  why: the program goes on with what one of them leaves, and must know what it is\n"
+            f"  instead: {error.why.instead}"
+        ) from None
+    plans[key] = plan._replace(extended=plan.extended | {at})
+
+
+def _grow(plans: dict[FunctionKey, Plan], error: GrowError) -> bool:
+    """Let functions make their lists as such that loops append to. Returns whether that is new."""
+    before, key = {**plans}, key_of(error.code)
+    plans[key] = plans[key]._replace(growing=plans[key].growing | {error.at})
+    for code, names in error.makers:
+        key = key_of(code)
+        if can_have_hooks(code) and (key in plans or _find_obstacle(key) is None):
+            plan = plans.get(key, Plan())
+            plans[key] = plan._replace(lists=plan.lists | {*names})
+    return plans != before
+
+
+def _find_asking(error: BaseException | None) -> FunctionKey | None:
+    """The user's function, or one that stands in for Python's, that asked what only data can
+    answer."""
+    error = _find_question(error)
+    frames = [] if error is None else [*_frames(error)]
+    codes = [each.f_code for each in frames if can_have_hooks(each.f_code)]
+    while codes and codes[-1].co_name in _ITEMS:  # who has written it, not who asks for an item
+        code = codes.pop()
+        owners = [i for i, each in enumerate(codes) if code in each.co_consts]
+        codes = codes[: owners[-1] + 1] if owners else codes
+    asking = [each for each in codes if each.co_name[:1] != "<" or is_lambda(each)]
+    return key_of(asking[-1]) if asking else None
+
+
+_ITEMS = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")
+
+
+def _find_question(error: BaseException | None) -> BaseException | None:
+    while error is not None and not getattr(error, "is_question", False):
+        error = error.__cause__
+    return error
+
+
+def _frames(error: BaseException) -> Iterator[FrameType]:
+    return (each.tb_frame for each in _tracebacks(error))
+
+
+def _tracebacks(error: BaseException | None) -> Iterator[TracebackType]:
+    at = None if error is None else error.__traceback__
+    while at is not None:
+        yield at
+        at = at.tb_next

@@ -1,0 +1,544 @@
+"""Takes the decisions out of expressions: `a if c else b`, `and`, `or`, `a < b < c`, `any`, `max`
+and comprehensions become statements, in the order in which Python computes their parts.
+
+A decision that is not asked for (`b` in `a and b`) stands under an `if`, as those that the user
+has written. The function does what it did before. Must not know what a condition depends on.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, cast
+
+from lostwax.capture.flow.rewriting.comprehensions import (
+    QUESTIONS,
+    USING,
+    TakingItems,
+    can_be_loop,
+    holds_wait,
+    join_yields,
+)
+from lostwax.capture.flow.rewriting.exits import (
+    COMPREHENSIONS,
+    FUNCTIONS,
+    SCOPES,
+    AskingWhile,
+    assign,
+    find_stored,
+    hook,
+    load,
+    locate,
+    locate_all,
+)
+from lostwax.capture.flow.rewriting.matches import take_matches
+from lostwax.capture.flow.rewriting.names import INDEX, PART, TRUTH
+from lostwax.capture.flow.rewriting.picks import find_index, holds_pick, put_index, write_for_each
+from lostwax.capture.flow.stand_ins import COMPARING, TRUTHS
+
+Block = list[ast.stmt]
+_NUMBERS = ("bool", "int", "float")
+_EXTREMES = ("max", "min")
+_BUILTINS = frozenset({*_NUMBERS, *QUESTIONS, *_EXTREMES})
+_ASKING = TRUTHS | COMPARING
+_COMPARISONS = {ast.Eq: "equal", ast.NotEq: "differ", ast.In: "is_in", ast.NotIn: "is_not_in"}
+_IDENTITIES = {ast.Is: "is_same", ast.IsNot: "is_other"}
+_LENGTH = "len"
+_AS_THEY_ARE = (*SCOPES, ast.AsyncFor, ast.AsyncWith)
+_TAKEN = _BUILTINS | USING | {_LENGTH}
+
+
+def take_apart(function: ast.FunctionDef, named: frozenset[str]) -> list[ast.FunctionDef]:
+    """Rewrite the body of a function; `named`: the names that its file gives to something. Returns
+    functions within it that have to be rewritten, too."""
+    taking = _TakingApart(function, named)
+    function.body = take_matches(function.body, taking.name)
+    for node in ast.walk(function):
+        taking.items.prepare(node)
+    body = taking.go_through(join_yields(function.body, lambda: taking.name(PART)))
+    replacing = _Replacing(named)
+    function.body = [replacing.visit(each) for each in write_for_each(body)]
+    return taking.items.made
+
+
+def find_names(tree: ast.AST) -> frozenset[str]:
+    """The names that something in a file gives to something; all, if it takes in what it does not
+    name (`from … import *`)."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        elif isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.alias):
+            found |= _TAKEN if node.name == "*" else {node.asname or node.name}
+    return frozenset(found)
+
+
+class _TakingApart:
+    def __init__(self, function: ast.FunctionDef, named: frozenset[str]) -> None:
+        self._named = named
+        self._builtins = _BUILTINS - named
+        self._numbers = count(1)
+        self.items = TakingItems(self, named)
+        # Other functions may set these while an expression is computed, or a part of it may.
+        moving = {
+            name
+            for node in ast.walk(function)
+            if isinstance(node, (ast.Global, ast.Nonlocal))
+            for name in node.names
+        }
+        inside = [n.target.id for n in ast.walk(function) if isinstance(n, ast.NamedExpr)]
+        arguments = [n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)]
+        self._still = {*find_stored(function.body), *arguments} - moving - {*inside}
+
+    # --------------------------------------------------------------------------------- statements
+
+    def go_through(self, block: Sequence[ast.stmt]) -> Block:
+        return [new for each in block for new in self._go_through_one(each)]
+
+    def _go_through_one(self, each: Any) -> Block:
+        if isinstance(each, _AS_THEY_ARE):
+            return [each]  # type: ignore[list-item]
+        for name in ("body", "orelse", "finalbody"):
+            if getattr(each, name, None):
+                setattr(each, name, self.go_through(getattr(each, name)))
+        for inner in (*getattr(each, "handlers", ()), *getattr(each, "cases", ())):
+            inner.body = self.go_through(inner.body)
+        before: Block = []
+        method = getattr(self, f"_in_{type(each).__name__}", None)
+        if method is not None:
+            each = method(each, before)
+        found = [*before, each]
+        for new in before:
+            locate(new, each)
+        return found
+
+    def _in_Expr(self, each: Any, before: Block) -> ast.stmt:
+        each.value = self.take(each.value, before)
+        return each  # type: ignore[no-any-return]
+
+    def _in_Return(self, each: Any, before: Block) -> ast.stmt:
+        each.value = each.value and self.take(each.value, before)
+        return each  # type: ignore[no-any-return]
+
+    _in_AnnAssign = _in_Return
+
+    def _in_Assign(self, each: Any, before: Block) -> ast.stmt:
+        each.value = self.take(each.value, before)
+        if any(map(self.decides, each.targets)):
+            each.value = self.keep(each.value, before)
+            each.targets = [self.take_parts(target, before) for target in each.targets]
+        return each  # type: ignore[no-any-return]
+
+    def _in_AugAssign(self, each: Any, before: Block) -> ast.stmt:
+        if not (self.decides(each.value) or self.decides(each.target)):
+            return each  # type: ignore[no-any-return]
+        target: Any = each.target
+        for name in ("value", "slice"):  # of an attribute or an element
+            if hasattr(target, name):
+                part = self.take(getattr(target, name), before)
+                setattr(target, name, self.keep(part, before))
+        old = self.name(PART)
+        before.append(assign(old, _with_context(target, ast.Load())))
+        value = self.take(each.value, before)
+        before.append(ast.AugAssign(ast.Name(old, ast.Store()), each.op, value))
+        return locate(ast.Assign([target], load(old)), each)  # type: ignore[no-any-return]
+
+    def _in_If(self, each: Any, before: Block) -> ast.stmt:
+        test = each.test
+        while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            test = test.operand
+            each.body, each.orelse = each.orelse or [locate(ast.Pass(), each)], each.body
+        each.test = self.ask(test, before)
+        return each  # type: ignore[no-any-return]
+
+    def _in_While(self, each: Any, before: Block) -> ast.stmt:
+        asking: Block = []
+        sets = any(isinstance(node, ast.NamedExpr) for node in ast.walk(each.test))
+        test = self.ask(each.test, asking)
+        for new in asking:
+            locate(new, each)
+        if sets and not each.orelse:  # what is set there is handed on like what the body sets
+            leave = locate(ast.If(test, [ast.Pass()], [ast.Break()]), each)
+            each.test, each.body = ast.Constant(True), [*asking, leave, *each.body]
+            return each  # type: ignore[no-any-return]
+        if asking or test is not each.test:
+            new = AskingWhile(asking, test, each.body, each.orelse)  # type: ignore[call-arg,arg-type]
+            return locate(new, each)  # type: ignore[no-any-return]
+        return each  # type: ignore[no-any-return]
+
+    def _in_For(self, each: Any, before: Block) -> ast.stmt:
+        values = each.iter
+        if isinstance(values, ast.GeneratorExp) and can_be_loop(values, 1) and self.decides(values):
+            return self.items.take_loop(each, before)  # type: ignore[no-any-return]
+        each.iter = self._settle(self.take(each.iter, before), before)
+        return each  # type: ignore[no-any-return]
+
+    def _in_With(self, each: Any, before: Block) -> ast.stmt:
+        first, *rest = each.items
+        if rest and any(self.decides(item.context_expr) for item in rest):
+            each.items = [first]
+            each.body = self._go_through_one(locate(ast.With(rest, each.body), each))
+        first.context_expr = self._settle(self.take(first.context_expr, before), before)
+        return each  # type: ignore[no-any-return]
+
+    def _in_Match(self, each: Any, before: Block) -> ast.stmt:
+        each.subject = self._settle(self.take(each.subject, before), before)
+        return each  # type: ignore[no-any-return]
+
+    def _in_Raise(self, each: Any, before: Block) -> ast.stmt:
+        if each.exc is not None and self.decides(each.exc):
+            each.exc = self.keep(self.take(each.exc, before), before)
+        each.cause = each.cause and self.take(each.cause, before)
+        return each  # type: ignore[no-any-return]
+
+    def _in_Assert(self, each: Any, before: Block) -> ast.stmt:
+        if not self.decides(each.test):
+            return each  # type: ignore[no-any-return]
+        made = ast.Call(load("AssertionError"), [each.msg] if each.msg else [], [])
+        fails = locate(ast.If(each.test, [ast.Pass()], [ast.Raise(made, None)]), each)
+        for inner in (*fails.body, *fails.orelse):
+            locate(inner, each)
+        *more, choice = self._go_through_one(fails)
+        before += more
+        return choice
+
+    # -------------------------------------------------------------------------------- expressions
+
+    def decides(self, each: ast.AST | None) -> bool:
+        """Is there a decision in an expression?"""
+        if each is None or isinstance(each, SCOPES):
+            return False
+        if hasattr(each, "pick"):
+            return True
+        if isinstance(each, COMPREHENSIONS):
+            return self.items.decides(each)
+        if isinstance(each, (ast.BoolOp, ast.IfExp)):
+            return not holds_wait(each)
+        if isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not):
+            return True
+        if isinstance(each, ast.Compare) and len(each.ops) > 1:
+            return True
+        if isinstance(each, ast.Call) and self._is_decision(each):
+            return True
+        return any(map(self.decides, ast.iter_child_nodes(each)))
+
+    def _find_builtin(self, call: ast.Call) -> str | None:
+        """The function of Python's that is called, if it decides something."""
+        if not isinstance(call.func, ast.Name) or call.func.id not in self._builtins:
+            return None
+        name, args = call.func.id, call.args
+        if call.keywords or any(isinstance(a, ast.Starred) for a in args):
+            return None
+        return name if (len(args) > 1) == (name in _EXTREMES) and args else None
+
+    def _is_decision(self, call: ast.Call) -> bool:
+        is_use = self.items.find_use(call) is not None
+        return is_use or self._find_builtin(call) is not None or _find_name(call) in _ASKING
+
+    def take(self, each: Any, out: Block) -> Any:
+        """The expression without decisions; they go before it."""
+        if not self.decides(each):
+            return each
+        if hasattr(each, "pick"):
+            return self._take_picked(each, out)
+        if isinstance(each, ast.Call) and self._is_decision(each):
+            return self._take_call(each, out)
+        if isinstance(each, COMPREHENSIONS):
+            return self.items.take(each, out)
+        method = getattr(self, f"_take_{type(each).__name__}", None)
+        return self.take_parts(each, out) if method is None else method(each, out)
+
+    def ask(self, each: Any, out: Block) -> Any:
+        """The same for an expression of which only the truth is asked."""
+        if isinstance(each, ast.BoolOp) and self.decides(each):
+            name = self.name(TRUTH)
+            self._put_operands(each, name, out, is_asked=True)
+            return load(name)
+        if isinstance(each, ast.Compare) and len(each.ops) > 1:
+            return self._take_Compare(each, out, is_asked=True)
+        if isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not):
+            return locate(hook("negate", self.ask(each.operand, out)), each)
+        if isinstance(each, ast.Call) and self._find_builtin(each) == "bool":
+            return self.ask(each.args[0], out)
+        if isinstance(each, ast.Call) and _find_name(each) in TRUTHS:
+            return self._take_asking(each, out, is_asked=True)
+        return self._settle(self.take(each, out), out)
+
+    def take_parts(self, each: Any, out: Block) -> Any:
+        """Compute the parts of an expression in their order; the last decision is the last thing
+        that is done before the expression itself."""
+        places = [*_list_parts(each)]
+        deciding = [i for i, (_, _, part) in enumerate(places) if self.decides(part)]
+        for i, (holder, key, part) in enumerate(places[: deciding[-1] + 1]):
+            new = self.take(part, out)
+            _set_part(holder, key, new if i == deciding[-1] else self.keep(new, out))
+        return each
+
+    def keep(self, each: Any, out: Block) -> Any:
+        """Compute it now."""
+        if isinstance(each, ast.Constant) or (isinstance(each, ast.Name) and self._stays(each.id)):
+            return each
+        if isinstance(each, ast.Starred):
+            kept = self.keep(ast.List([each], ast.Load()), out)
+            return locate(ast.Starred(kept, ast.Load()), each)
+        if isinstance(each, ast.Slice):
+            for name in ("lower", "upper", "step"):
+                if getattr(each, name) is not None:
+                    setattr(each, name, self.keep(getattr(each, name), out))
+            return each
+        if isinstance(each, ast.FormattedValue):
+            each.value = self.keep(each.value, out)
+            return each
+        name = self.name(PART)
+        out.append(locate(assign(name, each), each))
+        return locate(load(name), each)
+
+    def _settle(self, each: Any, out: Block) -> Any:
+        """Compute it now, if data pick an element in it: only then it is written for each."""
+        return self.keep(each, out) if holds_pick(each) else each
+
+    def _take_picked(self, each: Any, out: Block) -> Any:
+        """An element that data pick: what picks it is computed before, and is a number then."""
+        is_attribute = isinstance(each, ast.Call)
+        holder = self.take(each.args[0] if is_attribute else each.value, out)
+        holder = self.keep(holder, out)
+        name = self.name(INDEX)
+        out.append(assign(name, self.take(find_index(each), out)))
+        key = put_index(each, name)
+        if is_attribute:
+            each.args[0] = holder
+        else:
+            each.value = holder
+        told = [load(name), holder, ast.Constant(key), ast.Constant(is_attribute)]
+        error = ast.Call(load("IndexError"), [ast.Constant("there is no such element")], [])
+        out.append(ast.If(hook("is_outside", *told), [ast.Raise(error, None)], []))
+        pick = ast.Constant(cast(Any, tuple(each.pick)))
+        out.append(assign(name, hook("find_place", *told, pick)))
+        each.picked_by = name
+        return each
+
+    def _stays(self, name: str) -> bool:
+        """Can nothing else set this variable while an expression is computed?"""
+        is_builtin = name not in self._named and hasattr(builtins, name)
+        return is_builtin or " " in name or name in self._still
+
+    def _take_IfExp(self, each: Any, out: Block) -> Any:
+        name = self.name(PART)
+        test, sides = each.test, [each.body, each.orelse]
+        while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            test, sides = test.operand, sides[::-1]
+        test = self.ask(test, out)
+        blocks = [self._compute(name, side) for side in sides]
+        out.append(locate(ast.If(test, *blocks), each))
+        return locate(load(name), each)
+
+    def _compute(self, name: str, value: Any) -> Block:
+        block: Block = []
+        made = self.take(value, block)
+        return [locate(new, value) for new in (*block, assign(name, made))]
+
+    def _take_BoolOp(self, each: Any, out: Block) -> Any:
+        name = self.name(PART)
+        self._put_operands(each, name, out, is_asked=False)
+        return locate(load(name), each)
+
+    def _put_operands(self, each: Any, name: str, out: Block, is_asked: bool) -> None:
+        """Let a variable have the value of `a and b …`, or its truth."""
+        is_and = isinstance(each.op, ast.And)
+        for i, value in enumerate(each.values):
+            block: Block = []
+            made = self.ask(value, block) if is_asked else self.take(value, block)
+            made = hook("truth", made) if is_asked else made
+            inner: Block = [locate(new, value) for new in (*block, assign(name, made))]
+            is_cheap = is_asked and not block and _is_cheap(value)
+            out = self._put_next(i, name, inner, is_and, is_cheap, value, out)
+
+    def _put_next(
+        self, i: int, name: str, block: Block, is_and: bool, is_cheap: bool, at: Any, out: Block
+    ) -> Block:
+        """Put what computes the operand `i`; the next one goes into the block that is returned."""
+        if i == 0:
+            out += block
+            return out
+        out.append(self._go_on(name, block, is_and, is_cheap, at))
+        return block
+
+    def _go_on(self, name: str, block: Block, is_and: bool, is_cheap: bool, at: ast.AST) -> ast.If:
+        """Do more, if what is known so far does not decide."""
+        other: Block = [locate(ast.Pass(), at)]
+        if name.startswith(PART):  # there it may be certain what it is
+            other = [locate(assign(name, hook("find_known", load(name))), at)]
+        sides: Any = (block, other) if is_and else (other, block)
+        choice: Any = locate(ast.If(load(name), *sides), at)
+        choice.joins = (name, is_and) if is_cheap else None
+        return choice  # type: ignore[no-any-return]
+
+    def _take_UnaryOp(self, each: Any, out: Block) -> Any:
+        if not isinstance(each.op, ast.Not):
+            return self.take_parts(each, out)
+        negated = hook("negate", self.ask(each.operand, out))
+        return locate(hook("value", negated), each)
+
+    def _take_Compare(self, each: Any, out: Block, is_asked: bool = False) -> Any:
+        if len(each.ops) == 1:
+            return self.take_parts(each, out)
+        name = self.name(TRUTH if is_asked else PART)
+        left = self.keep(self.take(each.left, out), out)
+        for i, (op, value) in enumerate(zip(each.ops, each.comparators, strict=True)):
+            block: Block = []
+            right = self.take(value, block)
+            if i + 1 < len(each.ops):
+                right = self.keep(right, block)
+            compared: ast.expr = locate(ast.Compare(left, [op], [right]), each)
+            compared = hook("truth", compared) if is_asked else compared
+            inner: Block = [locate(new, each) for new in (*block, assign(name, compared))]
+            is_cheap = is_asked and not block and _is_cheap(value)
+            out = self._put_next(i, name, inner, True, is_cheap, value, out)
+            left = right
+        return locate(load(name), each)
+
+    def _take_call(self, call: Any, out: Block) -> Any:
+        if self.items.find_use(call) is not None:
+            return self.items.take_use(call, out)
+        name = self._find_builtin(call)
+        if name in _NUMBERS:
+            call.args = [self.take(call.args[0], out)]
+            return locate(hook("number", call.func, *call.args), call)
+        if name in QUESTIONS:
+            return self.items.take_question(call, out)
+        if name in _EXTREMES:
+            return self._take_extreme(call, name, out)
+        return self._take_asking(call, out, is_asked=False)
+
+    def _take_asking(self, call: Any, out: Block, is_asked: bool) -> Any:
+        """A call of a function that another one may stand in for."""
+        if any(self.decides(part) for _, _, part in _list_parts(call)):
+            call = self.take_parts(call, out)
+        new = hook("call", ast.Constant(is_asked), call.func, *call.args)
+        new.keywords = call.keywords
+        return locate(new, call)
+
+    def _take_extreme(self, call: Any, name: str, out: Block) -> Any:
+        """Python's `max(a, b)`: b, if b > a, else a."""
+        first, *rest = (self.keep(self.take(each, out), out) for each in call.args)
+        found = self.name(PART)
+        out.append(assign(found, first))
+        for each in rest:
+            out.append(assign(found, hook("take_known", call.func, load(found), each)))
+            asked = hook("is_better", ast.Constant(name == "max"), each, load(found))
+            out.append(ast.If(asked, [assign(found, each)], [ast.Pass()]))
+        locate_all(out, call)
+        return locate(load(found), call)
+
+    def name(self, kind: str) -> str:
+        return f"{kind}{next(self._numbers)}"
+
+
+def _is_with_constant(node: ast.Compare) -> bool:
+    return any(isinstance(each, ast.Constant) for each in (node.left, *node.comparators))
+
+
+class _Replacing(ast.NodeTransformer):
+    """Lets hooks compare, where Python would ask for the truths of elements, and count."""
+
+    def __init__(self, named: frozenset[str]) -> None:
+        self._named = named
+
+    def visit(self, node: Any) -> Any:
+        return node if isinstance(node, SCOPES) else super().visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """`[a] + values`, where the values may be a list whose length is open."""
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Add) and isinstance(node.left, ast.List):
+            return locate(hook("join", node.left, node.right), node)  # type: ignore[no-any-return]
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        asked = {**_COMPARISONS, **({} if _is_with_constant(node) else _IDENTITIES)}
+        if len(node.ops) > 1 or (name := asked.get(type(node.ops[0]))) is None:
+            return node
+        return locate(hook(name, node.left, node.comparators[0]), node)  # type: ignore[no-any-return]
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        if _find_name(node) in _JOINING and node.args:
+            node.args[0] = self._copy(node.args[0], "tuple")
+        if self._calls(node, _LENGTH):
+            return locate(hook("length", *node.args), node)  # type: ignore[no-any-return]
+        return self._copy(node, "list")  # type: ignore[no-any-return]
+
+    def _calls(self, node: Any, name: str) -> bool:
+        """Is it a call of this function of Python's, with one argument?"""
+        is_called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        if not is_called or node.func.id != name or name in self._named:
+            return False
+        return len(node.args) == 1 and not node.keywords
+
+    def _copy(self, node: Any, name: str) -> Any:
+        """`list(x)`, or `tuple(x)` where a list would do, of one whose length may be open."""
+        is_it = self._calls(node, name)
+        return locate(hook("copy", node.func, *node.args), node) if is_it else node
+
+
+_JOINING = ("stack", "cat", "concat", "concatenate")
+
+
+def _list_parts(each: Any) -> Any:
+    """The parts of an expression in the order in which they are computed, each with where it is."""
+    if isinstance(each, ast.Dict):
+        for i in range(len(each.values)):
+            if each.keys[i] is not None:
+                yield each.keys, i, each.keys[i]
+            yield each.values, i, each.values[i]
+        return
+    for name, value in ast.iter_fields(each):
+        if isinstance(value, list):
+            for i, part in enumerate(value):
+                if isinstance(part, ast.keyword):
+                    yield part, "value", part.value
+                elif isinstance(part, ast.expr):
+                    yield value, i, part
+        elif isinstance(value, ast.expr):
+            if isinstance(each, ast.NamedExpr) and name == "target":
+                continue
+            yield each, name, value
+
+
+def _find_name(call: ast.Call) -> str | None:
+    """The name of the function or method that is called."""
+    function = call.func
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else None
+
+
+def _set_part(holder: Any, key: Any, value: Any) -> None:
+    if isinstance(key, int):
+        holder[key] = value
+    else:
+        setattr(holder, key, value)
+
+
+def _is_cheap(each: ast.AST) -> bool:
+    """May it be computed though nobody asks? It compares variables, attributes and constants."""
+    if isinstance(each, ast.Compare) and not isinstance(each.ops[0], (ast.In, ast.NotIn)):
+        return all(map(_is_cheap, (each.left, *each.comparators)))
+    if isinstance(each, ast.Attribute):
+        return isinstance(each.value, ast.Name)
+    return isinstance(each, (ast.Name, ast.Constant))
+
+
+def _with_context(target: Any, context: Any) -> Any:
+    if isinstance(target, ast.Name):
+        return ast.Name(target.id, context)
+    if isinstance(target, ast.Attribute):
+        return ast.Attribute(target.value, target.attr, context)
+    return ast.Subscript(target.value, target.slice, context)

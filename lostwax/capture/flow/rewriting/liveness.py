@@ -1,0 +1,145 @@
+"""Which variables of a function may still be read: for each `if` and each loop, after it.
+
+It works on functions without exits (`exits.py`). Where it is not certain, a variable counts as
+read. Must not change the tree.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from lostwax.capture.flow.rewriting.exits import (
+    COMPREHENSIONS,
+    FUNCTIONS,
+    LOOPS,
+    SCOPES,
+    Loop,
+    find_stored,
+    walk_own,
+)
+
+Names = frozenset[str]
+NONE: Names = frozenset()
+
+
+def note_live(function: ast.FunctionDef) -> None:
+    """Give each `if` and each loop of a function the attribute `live`, the names that are read
+    after it; loops also `live_inside`, those that the next iteration reads."""
+    _Liveness(find_captured(function) | find_nonlocal(function)).go_through(function.body, NONE)
+
+
+def find_captured(function: ast.FunctionDef) -> Names:
+    """The names that are in functions within a function: who knows when these run."""
+    inner = [n for n in ast.walk(function) if isinstance(n, SCOPES) and n is not function]
+    return frozenset(n.id for each in inner for n in ast.walk(each) if isinstance(n, ast.Name))
+
+
+def find_nonlocal(function: ast.FunctionDef) -> Names:
+    """The names that are variables of a function around it."""
+    found = [node for node in walk_own(function) if isinstance(node, ast.Nonlocal)]
+    return frozenset(name for node in found for name in node.names)
+
+
+class _Liveness:
+    def __init__(self, captured: Names) -> None:
+        self.captured = captured
+
+    def go_through(self, block: Sequence[ast.stmt], after: Names, always: Names = NONE) -> Names:
+        """The names that are read from a block on, if these are after it. `always`: those which may
+        be read after any statement of it, as an exception may come from each."""
+        for each in reversed(block):
+            after = self._go_through_one(each, after | always, always)
+        return after | always
+
+    def _go_through_one(self, each: Any, after: Names, always: Names) -> Names:
+        if isinstance(each, ast.If):
+            each.live = after | self.captured  # type: ignore[attr-defined]
+            one, other = (self.go_through(b, after, always) for b in (each.body, each.orelse))
+            one -= getattr(each, "bound", NONE)  # what a pattern sets where the test is true
+            return ((one | other) - find_named(each.test)) | find_loads([each.test])
+        if isinstance(each, Loop):
+            return self._go_through_loop(each, after, always)
+        if isinstance(each, ast.Match):
+            found = find_loads([each.subject])
+            for case in each.cases:
+                read = self.go_through(case.body, after, always)
+                read |= find_loads([case.guard] if case.guard else [])
+                found |= (read - {*find_stored([case.pattern])}) | find_loads([case.pattern])
+            return found | after
+        if isinstance(each, (ast.With, ast.AsyncWith)):
+            inside = self.go_through(each.body, after, always)
+            return inside | find_loads(each.items)
+        if isinstance(each, ast.Try) or type(each).__name__ == "TryStar":
+            return self._go_through_try(each, after, always)
+        if isinstance(each, (*LOOPS, *FUNCTIONS, ast.ClassDef)):
+            return after | find_loads([each])
+        return (after - find_set(each)) | find_loads([each])
+
+    def _go_through_loop(self, loop: Loop, after: Names, always: Names) -> Names:
+        stop = frozenset([loop.stop] if loop.stop else [])
+        asked = find_loads([loop.test]) | after
+        head = after | stop
+        while True:
+            entered = self.go_through(loop.body, head, always)
+            before = self.go_through(loop.asking, entered | asked, always) | stop
+            if before <= head:
+                break
+            head |= before
+        loop.live, loop.live_inside = after | self.captured, head | self.captured  # type: ignore[attr-defined]
+        return head
+
+    def _go_through_try(self, each: Any, after: Names, always: Names) -> Names:
+        end = self.go_through(each.finalbody, after, always)
+        # What follows may run after any statement, where an exception comes from it.
+        raised = end
+        for handler in each.handlers:
+            raised |= self.go_through(handler.body, end, always | end)
+            raised |= find_loads([handler.type] if handler.type else [])
+        inside = self.go_through(each.orelse, end, always | end)
+        return self.go_through(each.body, inside, always | raised) | raised
+
+
+def find_loads(parts: Iterable[ast.AST]) -> Names:
+    """The names that are read, or changed in place, or deleted somewhere in these."""
+    found: set[str] = set()
+    for part in parts:
+        for node in ast.walk(part):
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                found.add(node.target.id)
+    return frozenset(found)
+
+
+def find_set(each: ast.stmt) -> Names:
+    """The names that a simple statement sets for certain."""
+    targets: list[ast.expr] = [ast.Name(name, ast.Store()) for name in find_named(each)]
+    if isinstance(each, ast.Assign):
+        targets += each.targets
+    elif isinstance(each, ast.AnnAssign) and each.value is not None:
+        targets += [each.target]
+    found: set[str] = set()
+    while targets:
+        target = targets.pop()
+        if isinstance(target, ast.Name):
+            found.add(target.id)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            targets += target.elts
+        elif isinstance(target, ast.Starred):
+            targets.append(target.value)
+    return frozenset(found)
+
+
+def find_named(part: ast.AST) -> Names:
+    """The names that `name := value` sets in an expression for certain."""
+    found: set[str] = set()
+    left = [part]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.NamedExpr):
+            found.add(node.target.id)
+        if not isinstance(node, (*SCOPES, *COMPREHENSIONS, ast.BoolOp, ast.IfExp)):
+            left += ast.iter_child_nodes(node)
+    return frozenset(found)

@@ -1,0 +1,31 @@
+"""The names of variables that rewritten code has beside the user's. All have a space in them, which
+no name of Python's can have.
+"""
+
+from __future__ import annotations
+
+RESULT, LEFT = "the result", "is left"
+"""What the function returns; whether a `return` was met inside of a loop, a `with` or a `try`."""
+PART, TRUTH, ITEMS, ITEM, INDEX = "part ", "truth ", "items of ", "item ", "index "
+"""So begin the names of those that hold a part of an expression, whether it is true, what a
+comprehension makes, and its variables, and which element of something data pick."""
+GENERATOR = "generator "
+"""So begin the names of functions that generators have become."""
+_OF_HOOKS = ("choice ", "loop ", "over ", "error ", "given ", "lines ")
+_SHOWN = {PART: "the value of the expression", ITEMS: "what the comprehension makes"}
+
+
+def is_of_hooks(name: str) -> bool:
+    """Is it used by hooks alone?"""
+    return name.startswith(_OF_HOOKS)
+
+
+def is_ours(name: str) -> bool:
+    """Is what the variable holds none of the user's values?"""
+    return " " in name and not name.startswith((PART, ITEMS, ITEM))
+
+
+def show_name(name: str) -> str:
+    """What to call a variable in an error."""
+    shown = [text for kind, text in _SHOWN.items() if name.startswith(kind)]
+    return shown[0] if shown else name.rpartition(" of ")[2] if name.startswith(ITEM) else name

@@ -1,0 +1,135 @@
+"""Statements in which data pick an element: `self.experts[i](x)`, `self[f"expert_{i}"](x)`,
+`getattr(self, f"expert_{i}")(x)`.
+
+Such a statement is written once for each element that there may be, under an `if` that halves what
+the index may be until it is known:
+
+    index 1 = i
+    if hooks.is_outside(index 1, self.experts): raise IndexError
+    index 1 = hooks.find_place(index 1, self.experts)
+    if hooks.is_before(index 1, 1): y = self.experts[index 1](x)
+    else: y = self.experts[index 1](x)
+
+Must not know what an index depends on.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lostwax.capture.flow.rewriting.exits import SCOPES, hook_value, load, locate
+
+Place = tuple[int, int, int, int]
+"""Where an expression begins and ends: lines and columns, as `ast` counts them."""
+_NO_INDEX = (ast.Constant, ast.Slice, ast.Tuple)
+
+
+class Pick(NamedTuple):
+    """What is to be done with an element that data pick."""
+
+    place: Place
+    most: int
+    """How many elements there are at most."""
+
+
+def place_of(each: Any) -> Place:
+    return each.lineno, each.col_offset, each.end_lineno, each.end_col_offset
+
+
+def find_element(function: ast.AST, asked: Place) -> Any:
+    """The element that an expression picks which asks for a number."""
+    found = None
+    for each in ast.walk(function):
+        if isinstance(each, (ast.Subscript, ast.Call)) and find_index(each) is not None:
+            begin, end = place_of(each)[:2], place_of(each)[2:]
+            if begin <= asked[:2] and asked[2:] <= end:
+                found = each  # those inside come later
+    return found
+
+
+def mark_elements(function: ast.AST, picks: Mapping[Place, int]) -> None:
+    """Note in the tree which elements are picked by data, and of how many."""
+    for asked, count in picks.items():
+        element = find_element(function, asked)
+        if element is not None:
+            element.pick = Pick(asked, count)
+
+
+def find_index(element: Any) -> ast.expr | None:
+    """What data decide of an element: its index, or what is written into its key or name."""
+    if isinstance(element, ast.Call):
+        is_named = isinstance(element.func, ast.Name) and element.func.id == "getattr"
+        if not is_named or len(element.args) != 2 or element.keywords:
+            return None
+        text = _find_text(element.args[1])
+        return None if text is None else text.value
+    if not isinstance(element.ctx, ast.Load) or isinstance(element.slice, _NO_INDEX):
+        return None
+    text = _find_text(element.slice)
+    if text is not None:
+        return text.value
+    return None if isinstance(element.slice, ast.JoinedStr) else element.slice
+
+
+def _find_text(text: ast.expr) -> ast.FormattedValue | None:
+    """The only gap of a text."""
+    if not isinstance(text, ast.JoinedStr):
+        return None
+    values = [each for each in text.values if isinstance(each, ast.FormattedValue)]
+    is_plain = len(values) == 1 and values[0].conversion == -1 and not values[0].format_spec
+    return values[0] if is_plain else None
+
+
+def put_index(element: Any, name: str) -> str | None:
+    """Put a variable in the place of the index. Returns the key or name with a gap, `"expert_{}"`,
+    if it is written into one: then it has to be a number, not a symbol."""
+    text: Any = element.args[1] if isinstance(element, ast.Call) else element.slice
+    gap = _find_text(text)
+    if gap is None:
+        element.slice = load(name)
+        return None
+    gap.value = ast.Call(hook_value("spell"), [load(name)], [])
+    parts = [str(each.value) for each in text.values if isinstance(each, ast.Constant)]
+    before = text.values.index(gap)
+    texts = [each.replace("{", "{{").replace("}", "}}") for each in parts]
+    return "".join([*texts[:before], "{}", *texts[before:]])
+
+
+def write_for_each(block: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """The statements of a block, those that pick an element once for each."""
+    return [_write_one(each) for each in block]
+
+
+def _write_one(each: Any) -> ast.stmt:
+    if isinstance(each, SCOPES):
+        return each  # type: ignore[return-value]
+    inner = (*getattr(each, "handlers", ()), *getattr(each, "cases", ()))
+    is_simple = not inner
+    for holder in (each, *inner):
+        for name in ("body", "orelse", "finalbody", "asking"):
+            if isinstance(getattr(holder, name, None), list):
+                setattr(holder, name, write_for_each(getattr(holder, name)))
+                is_simple = False
+    for element in _find_picked(each) if is_simple else ():
+        each = _halve(each, element.picked_by, 0, element.pick.most)
+    return each  # type: ignore[no-any-return]
+
+
+def _find_picked(statement: ast.AST) -> Iterator[Any]:
+    return (node for node in ast.walk(statement) if hasattr(node, "picked_by"))
+
+
+def _halve(statement: ast.stmt, index: str, least: int, end: int) -> ast.stmt:
+    if end - least == 1:
+        return copy.deepcopy(statement)
+    middle = (least + end) // 2
+    test = ast.Call(hook_value("is_before"), [load(index), ast.Constant(middle)], [])
+    sides = [_halve(statement, index, *each) for each in ((least, middle), (middle, end))]
+    return locate(ast.If(test, [sides[0]], [sides[1]]), statement)  # type: ignore[no-any-return]
+
+
+def holds_pick(each: ast.AST) -> bool:
+    return any(map(bool, _find_picked(each)))

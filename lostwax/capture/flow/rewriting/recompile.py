@@ -1,0 +1,310 @@
+"""Functions with other code: those in which a decision depends on data, with hooks in them.
+
+The whole file is compiled again, with only these functions changed, and the functions that exist
+get the new code: decorators, closures, `super()` and defaults stay as they are. A function whose
+source cannot be had, or is another one than its code, keeps its code. Must not know what the
+hooks do.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import gc
+import inspect
+import linecache
+import textwrap
+from collections.abc import Iterator, Mapping
+from functools import partial
+from types import CodeType, FunctionType, MappingProxyType
+from typing import Any, NamedTuple
+
+from lostwax.capture.flow.rewriting.exits import (
+    HOOKS,
+    SCOPES,
+    NotRewritable,
+    assign,
+    locate,
+    take_out_exits,
+    walk_own,
+)
+from lostwax.capture.flow.rewriting.expressions import find_names, take_apart
+from lostwax.capture.flow.rewriting.liveness import note_live
+from lostwax.capture.flow.rewriting.names import GENERATOR
+from lostwax.capture.flow.rewriting.picks import Pick, Place, find_element, mark_elements
+from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, mark_lists
+
+FunctionKey = tuple[str, int, str]
+"""A function's file, first line and name, which tells of a `lambda` where it begins."""
+_Path = tuple[tuple[str, int], ...]
+"""The names and first lines of the functions around one, and its own."""
+
+
+class Plan(NamedTuple):
+    """What is to be changed in a function."""
+
+    extended: frozenset[tuple[int, int]] = frozenset()
+    """The places of each `if` whose sides go on to the end of the function."""
+    growing: frozenset[tuple[int, int]] = frozenset()
+    """The places of loops that append to lists."""
+    lists: frozenset[str] = frozenset()
+    """The variables of these lists."""
+    picks: tuple[Pick, ...] = ()
+    """Where data pick an element."""
+
+
+def key_of(code: CodeType) -> FunctionKey:
+    return code.co_filename, code.co_firstlineno, _find_label(code)
+
+
+def rewrite(plans: dict[FunctionKey, Plan], hooks: Any) -> list[tuple[FunctionType, CodeType]]:
+    """The functions to change, with their new codes. Raises `NotRewritable`."""
+    found: list[tuple[FunctionType, CodeType]] = []
+    for file in dict.fromkeys(key[0] for key in plans):
+        own = {key: plan for key, plan in plans.items() if key[0] == file}
+        found += _rewrite_file(file, own, hooks)
+    return found
+
+
+def picks_element(key: FunctionKey, asked: Place) -> bool:
+    """Does an expression in a function pick an element?"""
+    try:
+        tree = _parse(key[0], [key[1]])
+    except NotRewritable:
+        return False
+    functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
+    own = (n for n in functions if (_first_line(n), n.name) == key[1:])
+    return any(find_element(each, asked) is not None for each in own)
+
+
+def _rewrite_file(
+    file: str, plans: dict[FunctionKey, Plan], hooks: Any
+) -> list[tuple[FunctionType, CodeType]]:
+    tree = _parse(file, [line for _, line, _ in plans])
+    plain = dict(_walk_codes(compile(tree, file, "exec", dont_inherit=True)))
+    wanted = {path for path, code in plain.items() if key_of(code) in plans}
+    lambdas: dict[tuple[str, int], CodeType] = {}
+    for path in sorted(wanted, key=len, reverse=True):  # those in others first
+        if is_lambda(plain[path]):
+            code = rewrite_lambda(tree, path, plain, plans[key_of(plain[path])])
+            lambdas[path[-1]] = put_hooks(code, hooks, lambdas)
+    left, named = {(line, name) for _, line, name in plans}, find_names(tree)
+    left -= {(line, name) for name, line in lambdas}
+    for node in ast.walk(tree):
+        if isinstance(node, SCOPES) and not isinstance(node, (ast.Lambda, ast.ClassDef)):
+            at = _first_line(node), node.name
+            if at in left:
+                left.remove(at)
+                rewrite_function(node, plans[file, *at], named)
+    if left:
+        raise NotRewritable("its source is not the one that runs")
+    ast.fix_missing_locations(tree)
+    compiled = compile(tree, file, "exec", dont_inherit=True)
+    new = {path: put_hooks(code, hooks, lambdas) for path, code in _walk_codes(compiled)}
+    new |= {path: lambdas[path[-1]] for path in wanted if path[-1] in lambdas}
+    around = {path[:i] for path in wanted for i in range(1, len(path) + 1)}
+    # A function within another is made anew by each call of that.
+    around = {path for path in around if plain[path].co_flags & _OF_FUNCTION}
+    return [*_find_functions(file, around, wanted, plain, new, hooks)]
+
+
+def _parse(file: str, lines: list[int]) -> ast.Module:
+    """The file, or if it is more than Python (a page with code in it), the functions that begin in
+    these lines."""
+    text = linecache.getlines(file)
+    if not text:
+        raise NotRewritable("its source is not there")
+    try:
+        return ast.parse("".join(text))
+    except SyntaxError:
+        pass
+    found = ast.Module([], [])
+    for line in lines:
+        try:
+            block = ast.parse(textwrap.dedent("".join(inspect.getblock(text[line - 1 :]))))
+        except SyntaxError:
+            raise NotRewritable("its source is not the one that runs") from None
+        found.body += ast.increment_lineno(block, line - 1).body
+    return found
+
+
+def _find_functions(
+    file: str,
+    around: set[_Path],
+    wanted: set[_Path],
+    plain: dict[_Path, CodeType],
+    new: dict[_Path, CodeType],
+    hooks: Any,
+) -> Iterator[tuple[FunctionType, CodeType]]:
+    by_key = {key_of(plain[path]): path for path in around}
+    found, others = set[_Path](), set[_Path]()
+    for each in _list_functions():
+        if each.__code__.co_filename == file:
+            code = each.__code__
+            path = by_key.get(key_of(code))
+            # One within another has hooks already where an earlier try made it and left it.
+            if path is None or _has_hooks(code, hooks):
+                continue
+            if code.co_freevars == new[path].co_freevars and _is_same(code, plain[path]):
+                found.add(path)
+                yield each, new[path]
+            else:  # pytest has rewritten it; or it is from before the file was changed
+                others.add(path)
+    if (others - found) & wanted:
+        raise NotRewritable("its source is not the one that runs")
+
+
+def _list_functions() -> list[FunctionType]:
+    """All functions that there are, with those that `gc.freeze` has taken out of sight."""
+    is_frozen = gc.get_freeze_count() > 0
+    if is_frozen:
+        gc.unfreeze()
+    found = [each for each in gc.get_objects() if type(each) is FunctionType]
+    if is_frozen:
+        gc.freeze()
+    return found
+
+
+def _has_hooks(code: CodeType, hooks: Any) -> bool:
+    return any(
+        _has_hooks(each, hooks) if isinstance(each, CodeType) else each is hooks
+        for each in code.co_consts
+    )
+
+
+def _is_same(code: CodeType, other: CodeType) -> bool:
+    """Is it compiled from the same source?"""
+    if code.co_varnames != other.co_varnames or code.co_names != other.co_names:
+        return False
+    if code.co_code != other.co_code or len(code.co_consts) != len(other.co_consts):
+        return False
+    return all(map(_is_same_constant, code.co_consts, other.co_consts))
+
+
+def _is_same_constant(one: Any, other: Any) -> bool:
+    if isinstance(one, CodeType) and isinstance(other, CodeType):
+        return _is_same(one, other)
+    if type(one) is not type(other):
+        return False
+    return one == other if isinstance(one, frozenset) else repr(one) == repr(other)
+
+
+_OF_FUNCTION = 2  # CO_NEWLOCALS
+_NONE: Mapping[tuple[str, int], CodeType] = MappingProxyType({})
+
+
+def rewrite_function(function: Any, plan: Plan, named: frozenset[str]) -> None:
+    """Rewrite the tree of a function; `named`: the names that its file gives to something."""
+    if isinstance(function, ast.AsyncFunctionDef):
+        raise NotRewritable("it is a coroutine")
+    own = list(walk_own(function))
+    outside = frozenset(name for node in own if isinstance(node, ast.Global) for name in node.names)
+    mark_elements(function, dict(plan.picks))
+    for each in take_apart(function, named):
+        rewrite_function(each, Plan(), named)
+    take_out_exits(function, lambda each: (each.lineno, each.col_offset) in plan.extended)
+    note_live(function)
+    if plan.lists:
+        mark_lists(function.body, plan.lists)
+    add_hooks(function, outside, plan.growing)
+
+
+# ------------------------------------------------------------------------------------------ lambdas
+
+
+def is_lambda(code: CodeType) -> bool:
+    return code.co_name == "<lambda>"
+
+
+def _find_label(code: CodeType) -> str:
+    """The name of a function; of a `lambda`, of which many may stand in a line, with its place."""
+    if not is_lambda(code):
+        return code.co_name
+    return f"<lambda> {min(_list_places(code), default=None)}"
+
+
+def _list_places(code: CodeType) -> Iterator[tuple[int, int, int, int]]:
+    """Where the parts of the code stand: lines and columns of their beginning and their end."""
+    for first, last, begin, end in code.co_positions():
+        if first and last and begin is not None and end and (first, begin) < (last, end):
+            yield first, begin, last, end
+
+
+def rewrite_lambda(
+    tree: ast.Module, path: _Path, plain: dict[_Path, CodeType], plan: Plan
+) -> CodeType:
+    """The code of a `lambda`, rewritten as a function that returns its value. It is compiled alone,
+    with variables around it by the names that it knows."""
+    code = plain[path]
+    node = copy.deepcopy(_find_lambda(tree, code))
+    returned = locate(ast.Return(node.body), node.body)
+    function = ast.FunctionDef("<lambda>", node.args, [returned], [], None)
+    function.type_params = []  # type: ignore[attr-defined]
+    locate(function, node)
+    rewrite_function(function, plan, find_names(tree))
+    names: list[ast.stmt] = [assign(name, ast.Constant(None)) for name in code.co_freevars]
+    around: ast.stmt = ast.parse("def around(): pass").body[0]
+    around.body = [*names, function]  # type: ignore[attr-defined]
+    classes = [at for at in path[:-1] if not plain[path[: path.index(at) + 1]].co_flags & 2]
+    if classes:  # by its name Python writes `self.__x`
+        inside = ast.parse(f"class {classes[-1][0]}: pass").body[0]
+        inside.body = [around]  # type: ignore[attr-defined]
+        around = inside
+    alone = ast.fix_missing_locations(ast.Module([around], []))
+    codes = _walk_codes(compile(alone, code.co_filename, "exec", dont_inherit=True))
+    (new,) = [each for at, each in codes if len(at) == 2 + bool(classes) and is_lambda(each)]
+    if new.co_freevars != code.co_freevars:
+        raise NotRewritable("its source is not the one that runs")
+    return new.replace(co_qualname=code.co_qualname, co_firstlineno=code.co_firstlineno)
+
+
+def _find_lambda(tree: ast.Module, code: CodeType) -> ast.Lambda:
+    """The innermost one in which all parts of the code stand."""
+    places = [*_list_places(code)]
+    found: list[ast.Lambda] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Lambda) and places:
+            body: Any = node.body
+            begin, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
+            if all(begin <= each[:2] and each[2:] <= end for each in places):
+                found.append(node)
+    if not found:
+        raise NotRewritable("it is a lambda, of which Python does not tell where it stands")
+    return found[-1]  # an outer one is walked before those in it
+
+
+def _first_line(function: Any) -> int:
+    lines: list[int] = [function.lineno, *[each.lineno for each in function.decorator_list]]
+    return min(lines)
+
+
+def _walk_codes(code: CodeType, path: _Path = ()) -> Iterator[tuple[_Path, CodeType]]:
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            its = (*path, (_find_label(each), each.co_firstlineno))
+            yield its, each
+            yield from _walk_codes(each, its)
+
+
+def put_hooks(
+    code: CodeType, hooks: Any, lambdas: Mapping[tuple[str, int], CodeType] = _NONE
+) -> CodeType:
+    """The code with the hooks in the place of what stands for them, and with these lambdas."""
+
+    def put(value: Any) -> Any:
+        if isinstance(value, CodeType):
+            at = _find_label(value), value.co_firstlineno
+            return lambdas[at] if at in lambdas else put_hooks(value, hooks, lambdas)
+        return hooks if isinstance(value, str) and value == HOOKS else value
+
+    return code.replace(co_consts=tuple(map(put, map(partial(_rename, code), code.co_consts))))
+
+
+def _rename(around: CodeType, value: Any) -> Any:
+    """A block that was moved into a function of its own shows as the function that it was in, and a
+    generator as Python names it."""
+    if isinstance(value, CodeType) and value.co_name.startswith(MOVED):
+        return value.replace(co_name=around.co_name, co_qualname=around.co_qualname)
+    if isinstance(value, CodeType) and value.co_name.startswith(GENERATOR):
+        return value.replace(co_name="<genexpr>")
+    return value

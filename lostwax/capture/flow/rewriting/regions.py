@@ -1,0 +1,393 @@
+"""Puts hooks into a function without exits (`exits.py`): around each `if` and each loop.
+
+Where a condition is known, the function does what it did before. Where it depends on data, its two
+sides are run one after the other, from the same variables, and what the two have made of the
+variables becomes one; a loop's body is run until it is known what it hands on. What the hooks do is
+not known here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+from lostwax.capture.flow.rewriting.exits import (
+    FUNCTIONS,
+    Loop,
+    NotRewritable,
+    assign,
+    find_stored,
+    hook,
+    hook_value,
+    load,
+    locate,
+)
+from lostwax.capture.flow.rewriting.liveness import Names, find_loads, find_nonlocal
+from lostwax.capture.flow.rewriting.names import ITEMS
+
+
+def add_hooks(
+    function: ast.FunctionDef, outside: Names, growing: frozenset[tuple[int, int]] = frozenset()
+) -> None:
+    """Rewrite the body of a function; `outside`: the names in it that are globals;
+    `growing`: the places of the loops that append to lists."""
+    hooking, around = _Hooking(function, outside, growing), find_nonlocal(function)
+    function.body = hooking.go_through(function.body, is_caught=False)
+    if hooking.moved:  # variables of this function, also where inner ones alone set them
+        arguments = {n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)}
+        names = sorted(hooking.moved - arguments - around)
+        unset: list[ast.stmt] = [assign(name, ast.Constant(None)) for name in names]
+        function.body.insert(0, ast.If(ast.Constant(False), unset or [ast.Pass()], []))
+
+
+class _Hooking:
+    def __init__(
+        self, function: ast.FunctionDef, outside: Names, growing: frozenset[tuple[int, int]]
+    ) -> None:
+        self.outside, self._growing = outside, growing
+        self.moved: set[str] = set()
+        """The variables that parts set which stand in functions of their own."""
+        first = [*function.args.posonlyargs, *function.args.args][:1]
+        self._first = first[0].arg if first else None
+        lines = [each.lineno for each in function.decorator_list]
+        self._first_line = min([function.lineno, *lines])
+        blocks = [each for each in ast.walk(function) if isinstance(each, ast.Try)]
+        last = find_loads([each for block in blocks for each in block.finalbody])
+        self._finally = tuple(sorted(last))
+        """The names that are read when the function is left."""
+        self._numbers = count(1)
+        self._depth = 0
+        """How many blocks are around, of which Python takes at most 20."""
+
+    def go_through(
+        self, block: Sequence[ast.stmt], is_caught: bool, deeper: int = 0
+    ) -> list[ast.stmt]:
+        """`is_caught`: may an exception from here be caught in the function? `deeper`: how many
+        more blocks are around than before."""
+        before, self._depth = self._depth, self._depth + deeper
+        try:
+            if self._depth <= _DEEPEST or not any(map(_has_blocks, block)):
+                return [new for each in block for new in self._go_through_one(each, is_caught)]
+            self._depth = 0
+            if any(map(holds_yield, block)):
+                raise NotRewritable("it is a generator, and its blocks are too deep")
+            return self._move(block, is_caught)
+        finally:
+            self._depth = before
+
+    def _move(self, block: Sequence[ast.stmt], is_caught: bool) -> list[ast.stmt]:
+        """Put a block into a function of its own, which is called at once."""
+        names = find_stored(block, self.outside)
+        self.moved |= set(names)
+        for each in block:
+            _spell_super(each, self._first)
+        body = self.go_through(block, is_caught)
+        # Every name that its hooks set is the outer function's.
+        own = sorted(set(find_stored(body)) - self.outside)
+        self.moved |= set(own)
+        name = f"{MOVED}{next(self._numbers)}"
+        kept: list[ast.stmt] = [ast.Nonlocal(own)] if own else []
+        known = sorted(set(find_stored(block)) & self.outside)
+        kept += [ast.Global(known)] if known else []
+        function = ast.FunctionDef(name, _no_arguments(), [*kept, *body], [], None)
+        function.type_params = []  # type: ignore[attr-defined]
+        call = ast.Expr(ast.Call(load(name), [], []))
+        locate(call, block[0])
+        function.lineno = self._first_line  # by which the function is known to us
+        function.col_offset = 0
+        return [function, call]
+
+    def _go_through_one(self, each: Any, is_caught: bool) -> list[ast.stmt]:
+        if isinstance(each, Loop):
+            return self._hook_loop(each, is_caught)
+        if isinstance(each, ast.If):
+            return self._hook_choice(each, is_caught)
+        if isinstance(each, ast.With):
+            each.body = self.go_through(each.body, True, 1)
+        elif isinstance(each, ast.Try):
+            each.body = self.go_through(each.body, True, 2)
+            for handler in each.handlers:
+                handler.body = self.go_through(handler.body, is_caught, 2)
+            each.orelse = self.go_through(each.orelse, is_caught, 2)
+            each.finalbody = self.go_through(each.finalbody, is_caught, 2)
+        elif isinstance(each, ast.Match):
+            for case in each.cases:
+                case.body = self.go_through(case.body, is_caught)
+        return [each]
+
+    def _hook_choice(self, choice: ast.If, is_caught: bool) -> list[ast.stmt]:
+        """
+        test = ...
+        choice = hooks.choose(test, ...)
+        while True:
+            try:
+                if test if choice is None else choice.side: ...
+                else: ...
+            except hooks.failing(choice) as error:
+                choice.fail(error)
+            if choice is None: break
+            is_over = choice.end()
+            ...                                # the variables as they are to be
+            if is_over: break
+        """
+        if holds_yield(choice):
+            return self._hook_known_choice(choice, is_caught)
+        n = next(self._numbers)
+        test, own, error, over = (f"{w} {n}" for w in ("test", "choice", "error", "over"))
+        while isinstance(choice.test, ast.UnaryOp) and isinstance(choice.test.op, ast.Not):
+            choice.test = choice.test.operand
+            choice.body, choice.orelse = choice.orelse or [ast.Pass()], choice.body
+        names = find_stored([*choice.body, *choice.orelse], self.outside)
+        live = [name for name in names if name in choice.live]  # type: ignore[attr-defined]
+        joins = getattr(choice, "joins", None)
+        if joins is not None and names != [joins[0]]:  # its sides go on to the end
+            joins = None
+        options = _constant((choice.lineno, choice.col_offset, is_caught, joins, self._finally))
+        is_none = ast.Compare(load(own), [ast.Is()], [ast.Constant(None)])
+        body = self.go_through(choice.body, is_caught, 2)
+        orelse = self.go_through(choice.orelse, is_caught, 2)
+        side = ast.Attribute(load(own), "side", ast.Load())
+        asked = ast.IfExp(is_none, load(test), side)
+        inner = locate(ast.If(asked, body or [ast.Pass()], orelse), choice)
+        handler = _tell_of_errors(own, error)
+        new: list[ast.stmt] = [
+            assign(test, choice.test),
+            assign(own, hook("choose", load(test), options, _names(names), _names(live))),
+            ast.While(
+                ast.Constant(True),
+                [
+                    ast.Try([inner], [handler], [], []),
+                    ast.If(is_none, [ast.Break()], []),
+                    ast.Assign([ast.Name(over, ast.Store())], _call(own, "end").value),
+                    *_take_variables(own, names),
+                    ast.If(load(over), [ast.Break()], []),
+                ],
+                [],
+            ),
+        ]
+        return [locate(each, choice) for each in new]
+
+    def _hook_known_choice(self, choice: ast.If, is_caught: bool) -> list[ast.stmt]:
+        """One whose sides cannot both be run: the function stops in them."""
+        choice.test = _ask_known(choice.test, choice)
+        choice.body = self.go_through(choice.body, is_caught)
+        choice.orelse = self.go_through(choice.orelse, is_caught)
+        return [choice]
+
+    def _hook_known_loop(self, loop: Loop, is_caught: bool) -> list[ast.stmt]:
+        """A loop in which the function stops.
+
+        while True:
+            test = ...
+            if not test: break
+            ...
+        """
+        test = f"test {next(self._numbers)}"
+        tested: list[ast.stmt] = [*loop.asking, assign(test, _ask_known(loop.test, loop))]
+        tested = self.go_through(tested, is_caught)
+        if loop.stop is not None:
+            stopped = _ask_known(load(loop.stop), loop)
+            tested = [
+                assign(test, ast.Constant(False)),
+                ast.If(stopped, [ast.Pass()], tested),
+            ]
+        leave = ast.If(load(test), [ast.Pass()], [ast.Break()])
+        body = self.go_through(loop.body, is_caught, 1)
+        return [locate(ast.While(ast.Constant(True), [*tested, leave, *body], []), loop)]
+
+    def _skip(self, asked: ast.expr, block: list[ast.stmt], live: Names, at: ast.AST) -> ast.If:
+        """The block, unless that is true."""
+        found = locate(ast.If(asked, [ast.Pass()], block), at)
+        found.live = live
+        return found  # type: ignore[no-any-return]
+
+    def _hook_loop(self, loop: Loop, is_caught: bool) -> list[ast.stmt]:
+        """
+        loop = hooks.repeat(...)
+        while True:
+            try:
+                loop.begin()
+                test = ...
+                if not (test if loop.is_plain(test) else loop.go_on()): break
+                ...
+            except hooks.failing(loop) as error:
+                loop.fail(error)
+            if loop.is_symbolic:
+                is_over = loop.end()
+                ...                            # the variables as they are to be
+                if is_over: break
+        """
+        if holds_yield(loop):
+            return self._hook_known_loop(loop, is_caught)
+        n = next(self._numbers)
+        test, own, over = (f"{w} {n}" for w in ("test", "loop", "over"))
+        names = find_stored([*loop.asking, loop.test, *loop.body], self.outside)
+        inside = [name for name in names if name in loop.live_inside]  # type: ignore[attr-defined]
+        after = [name for name in names if name in loop.live]  # type: ignore[attr-defined]
+        place = loop.lineno, loop.col_offset
+        of_items = (loop.items, loop.at) if loop.is_for else ("", "")
+        at = _constant((*place, is_caught, place in self._growing, *of_items, loop.stop))
+        tested: list[ast.stmt] = [*loop.asking, assign(test, loop.test)]
+        block = loop.body
+        live = frozenset([test, *loop.live_inside, *loop.live])  # type: ignore[attr-defined]
+        if loop.stop is not None:
+            stopped: list[ast.expr] = [load(loop.stop)]
+            if loop.is_for:
+                items = load(loop.items)
+                stopped = [hook(name, items, load(loop.stop)) for name in ("stops", "skips")]
+                block = [self._skip(stopped[1], block, live, loop)]
+            unless = self._skip(stopped[0], tested, live, loop)
+            tested = [assign(test, ast.Constant(False)), *self._hook_choice(unless, is_caught)]
+        else:
+            tested = self.go_through(tested, is_caught, 2)
+        plain = _call(own, "is_plain", load(test)).value
+        asked = ast.IfExp(plain, load(test), _call(own, "go_on").value)
+        body = self.go_through(block, is_caught, 2)
+        is_symbolic = ast.Attribute(load(own), "is_symbolic", ast.Load())
+        ending: list[ast.stmt] = [
+            assign(over, _call(own, "end").value),
+            *_take_variables(own, names),
+            ast.If(load(over), [ast.Break()], []),
+        ]
+        new: list[ast.stmt] = [
+            assign(own, hook("repeat", at, _names(names), _names(inside), _names(after))),
+            ast.While(
+                ast.Constant(True),
+                [
+                    ast.Try(
+                        [
+                            _call(own, "begin"),
+                            *tested,
+                            ast.If(asked, [ast.Pass()], [ast.Break()]),
+                            *body,
+                        ],
+                        [_tell_of_errors(own, f"error {n}")],
+                        [],
+                        [],
+                    ),
+                    ast.If(is_symbolic, ending, []),
+                ],
+                [],
+            ),
+        ]
+        return [locate(each, loop) for each in new]
+
+
+def mark_lists(block: Sequence[ast.stmt], names: Names) -> None:
+    """Let a hook make the lists that are assigned to these variables."""
+    for node in (node for each in block for node in ast.walk(each)):
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                node.value = _mark_list(target, node.value, names)
+        elif isinstance(node, ast.Call) and _appends_item(node):
+            node.args = [_MarkingLists().visit(each) for each in node.args]
+
+
+def _appends_item(call: ast.Call) -> bool:
+    """Does it append to what a comprehension makes?"""
+    method = call.func
+    is_append = isinstance(method, ast.Attribute) and method.attr == "append"
+    return is_append and getattr(method.value, "id", "").startswith(ITEMS)  # type: ignore[attr-defined]
+
+
+def _mark_list(target: ast.expr, value: ast.expr, names: Names) -> ast.expr:
+    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, ast.Tuple):
+        if len(target.elts) == len(value.elts):
+            pairs = zip(target.elts, value.elts, strict=True)
+            value.elts = [_mark_list(a, b, names) for a, b in pairs]
+    elif isinstance(target, ast.Name) and target.id in names:
+        return _MarkingLists().visit(value)  # type: ignore[no-any-return]
+    return value
+
+
+class _MarkingLists(ast.NodeTransformer):
+    """Lets a hook make `[...]` and `list(...)`, also those within them, within a dict, a tuple or a
+    comprehension."""
+
+    def visit(self, node: Any) -> Any:
+        is_list = isinstance(node, ast.List)
+        if isinstance(node, ast.Call):
+            is_list = isinstance(node.func, ast.Name) and node.func.id == "list"
+        elif isinstance(node, _HOLDING):
+            self.generic_visit(node)
+        return locate(hook("make_list", node), node) if is_list else node
+
+
+_HOLDING = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)
+
+
+_DEEPEST = 10
+MOVED = "lines "
+"""The names of functions into which a block is moved begin so."""
+
+
+def _no_arguments() -> ast.arguments:
+    return ast.arguments([], [], None, [], [], None, [])
+
+
+def _has_blocks(each: ast.stmt) -> bool:
+    kinds = (ast.If, Loop, ast.With, ast.Try)
+    return isinstance(each, kinds) or any(
+        isinstance(node, kinds) for node in ast.walk(each) if not isinstance(each, FUNCTIONS)
+    )
+
+
+def _spell_super(node: ast.AST, first: str | None) -> None:
+    """Write `super()` as it is meant: in another function it would not be known."""
+    for each in ast.walk(node):
+        is_super = isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
+        if is_super and each.func.id == "super" and not each.args and first is not None:  # type: ignore[attr-defined]
+            each.args = [load("__class__"), load(first)]  # type: ignore[attr-defined]
+
+
+def _ask_known(test: ast.expr, at: ast.AST) -> ast.expr:
+    """Ask, in the first line of a statement, for what has to be known."""
+    found: Any = locate(hook("know", test), at)
+    found.end_lineno, found.end_col_offset = found.lineno, found.col_offset
+    return found  # type: ignore[no-any-return]
+
+
+def _tell_of_errors(own: str, error: str) -> ast.ExceptHandler:
+    return ast.ExceptHandler(hook("failing", load(own)), error, [_call(own, "fail", load(error))])
+
+
+def _take_variables(own: str, names: Sequence[str]) -> list[ast.stmt]:
+    """Set the variables as the choice or loop says, or unset them."""
+    found: list[ast.stmt] = []
+    for name in names:
+        value = "given now"
+        keeps = ast.Compare(load(value), [ast.Is()], [hook_value("kept")])
+        unset = ast.Compare(load(value), [ast.Is()], [hook_value("unset")])
+        delete = ast.Delete([ast.Name(name, ast.Del())])
+        take: list[ast.stmt] = [assign(name, load(value)), ast.If(unset, [delete], [])]
+        found += [
+            assign(value, _call(own, "give", ast.Constant(name)).value),
+            ast.If(keeps, [ast.Pass()], take),
+        ]
+    return found
+
+
+def _call(own: str, method: str, *args: ast.expr) -> ast.Expr:
+    return ast.Expr(ast.Call(ast.Attribute(load(own), method, ast.Load()), list(args), []))
+
+
+def _constant(value: Any) -> ast.Constant:
+    return ast.Constant(value)
+
+
+def _names(names: Sequence[str]) -> ast.Constant:
+    return _constant(tuple(names))
+
+
+def holds_yield(node: ast.AST) -> bool:
+    left = list(ast.iter_child_nodes(node))
+    while left:
+        each = left.pop()
+        if isinstance(each, (ast.Yield, ast.YieldFrom, ast.Await)):
+            return True
+        if not isinstance(each, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
+            left += ast.iter_child_nodes(each)
+    return False

@@ -1,0 +1,198 @@
+"""Functions of Python's and of torch's that ask what data decide, written in Python.
+
+Rewritten code calls them in the places of the originals. What they ask is captured as what the
+user's functions ask: the first time the capture begins anew, and they have hooks. Must not know of
+hooks.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import CodeType
+from typing import Any
+
+import torch
+
+from lostwax.capture.flow.truths import is_open_number
+from lostwax.errors import CaptureError
+from lostwax.fake.tensor import FakeTensor
+from lostwax.location import is_user_code
+
+_MOST_SORTED = 16
+
+
+def can_have_hooks(code: CodeType) -> bool:
+    """Is it code of the user's, or of what stands in for other functions?"""
+    return is_user_code(code) or code.co_filename == __file__
+
+
+def find_stand_in(function: Any) -> Callable[..., Any] | None:
+    """What to call in the place of a function, or of a tensor's or a list's method."""
+    original = getattr(function, "stands_for", function)  # while a capture has one in its place
+    for known, stand_in in _STAND_INS:
+        if original is known:
+            return partial(stand_in, function) if known in (max, min) else stand_in
+    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+    if type(owner) is FakeTensor and name in _OF_TENSORS:
+        return partial(_OF_TENSORS[name], owner)
+    return partial(_order_list, owner) if type(owner) is list and name == "sort" else None
+
+
+def are_compared(values: Sequence[Any]) -> bool:
+    """Do data decide which of these is the largest? (Of integers it is an expression.)"""
+    is_open = any(map(is_open_number, values))
+    return is_open and not all(isinstance(each, (int, torch.SymInt)) for each in values)
+
+
+# ------------------------------------------------------------------------------------------ truths
+
+
+def _equal(input: Any, other: Any) -> Any:
+    """`torch.equal`: tensors of other sizes are not equal."""
+    if not (_are_fakes(input, other) and input.dtype is other.dtype):
+        return torch.equal(input, other)
+    found = torch.zeros((), dtype=torch.bool, device=input.device)
+    if input.shape == other.shape:
+        found = (input == other).all()
+    return found
+
+
+def _allclose(
+    input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Any:
+    return torch.isclose(input, other, rtol, atol, equal_nan).all()
+
+
+def _is_nonzero(input: Any) -> Any:
+    if not (_are_fakes(input) and is_open_number(input)):
+        return torch.is_nonzero(input)
+    return input.reshape(()) != 0
+
+
+def _truth(value: Any) -> Any:
+    return _is_nonzero(value) if _are_fakes(value) else operator.truth(value)
+
+
+def _isnan(value: Any) -> Any:
+    number = _read(value)
+    return math.isnan(value) if number is None else number != number
+
+
+def _isinf(value: Any) -> Any:
+    number = _read(value)
+    return math.isinf(value) if number is None else abs(number) == math.inf
+
+
+def _isfinite(value: Any) -> Any:
+    number = _read(value)
+    return math.isfinite(value) if number is None else abs(number) < math.inf
+
+
+def _isclose(a: Any, b: Any, *, rel_tol: float = 1e-09, abs_tol: float = 0.0) -> Any:
+    one, other = _read(a), _read(b)
+    if one is None and other is None:
+        return math.isclose(a, b, rel_tol=rel_tol, abs_tol=abs_tol)
+    one, other = (a if one is None else one), (b if other is None else other)
+    apart = abs(one - other)
+    is_near = apart <= max(rel_tol * max(abs(one), abs(other)), abs_tol)
+    return one == other or (apart < math.inf and is_near)
+
+
+def _are_fakes(*values: Any) -> bool:
+    return all(type(each) is FakeTensor for each in values)
+
+
+def _read(value: Any) -> Any:
+    """A number that depends on data; else None."""
+    if not is_open_number(value):
+        return None
+    return value.item() if isinstance(value, torch.Tensor) else value
+
+
+# ------------------------------------------------------------------------------------------- order
+
+
+def _take_extreme(
+    original: Any, /, *args: Any, is_better: Any, key: Any = None, **options: Any
+) -> Any:
+    """Of those that none is better than, the first."""
+    values = list(args[0]) if len(args) == 1 else args
+    keys = values if key is None else [key(each) for each in values]
+    if not (are_compared(keys) or (key is not None and any(map(is_open_number, keys)))):
+        if key is None or not values:
+            return original(*([values] if len(args) == 1 else args), **options)
+        return values[original(range(len(values)), key=keys.__getitem__)]
+    found, found_key = values[0], keys[0]
+    for i in range(1, len(values)):
+        if is_better(keys[i], found_key):
+            found, found_key = values[i], keys[i]
+    return found
+
+
+def _order_values(given: Any, /, *, key: Any = None, reverse: bool = False) -> list[Any]:
+    values = list(given)
+    keys = [*values] if key is None else [key(each) for each in values]
+    if not any(map(is_open_number, keys)):
+        order = sorted(range(len(values)), key=keys.__getitem__, reverse=reverse)
+        return [values[i] for i in order]
+    _check_sortable(keys)
+    for each in keys:
+        if each != each:
+            raise ValueError("NaN has no place in an order: sorted() would leave it anywhere")
+    for end in range(1, len(values)):
+        for i in range(end, 0, -1):
+            one, other = (i - 1, i) if reverse else (i, i - 1)
+            if keys[one] < keys[other]:
+                values[i - 1], values[i] = values[i], values[i - 1]
+                keys[i - 1], keys[i] = keys[i], keys[i - 1]
+    return values
+
+
+def _order_list(values: list[Any], **options: Any) -> None:
+    values[:] = _order_values(values, **options)
+
+
+def _check_sortable(keys: Sequence[Any]) -> None:
+    what = ""
+    if len(keys) > _MOST_SORTED:
+        what = f"{len(keys)} values, of which data decide the order, are sorted one by one"
+    elif not all(isinstance(each, (int, float)) or is_open_number(each) for each in keys):
+        what = "values are sorted of which data decide the order, and which are no numbers"
+    if what:
+        raise CaptureError.here(
+            what,
+            why="each comparison of two becomes a branch of the program",
+            instead="sort a tensor, torch.sort(torch.stack(values)), and take what you need by "
+            "its indices",
+        )
+
+
+_OF_TRUTHS: list[tuple[Any, Callable[..., Any]]] = [
+    (torch.equal, _equal),
+    (torch.allclose, _allclose),
+    (torch.is_nonzero, _is_nonzero),
+    (operator.truth, _truth),
+    (math.isnan, _isnan),
+    (math.isinf, _isinf),
+    (math.isfinite, _isfinite),
+    (math.isclose, _isclose),
+]
+_OF_ORDER: list[tuple[Any, Callable[..., Any]]] = [
+    (max, partial(_take_extreme, is_better=operator.gt)),
+    (min, partial(_take_extreme, is_better=operator.lt)),
+    (sorted, _order_values),
+]
+_STAND_INS = _OF_TRUTHS + _OF_ORDER
+_OF_TENSORS: dict[str, Callable[..., Any]] = {
+    "equal": _equal,
+    "allclose": _allclose,
+    "is_nonzero": _is_nonzero,
+    "__bool__": _is_nonzero,
+}
+TRUTHS = frozenset([*_OF_TENSORS, *[each.__name__ for each, _ in _OF_TRUTHS]])
+"""The names of functions and methods that return a truth."""
+COMPARING = frozenset(["sort", *[each.__name__ for each, _ in _OF_ORDER]])
+"""… and of those that choose or order values."""

@@ -1,0 +1,178 @@
+"""Whether a value is true, where data decide: as a tensor or a symbolic truth to compute with.
+
+Must not record regions.
+"""
+
+from __future__ import annotations
+
+from types import FrameType, FunctionType
+from typing import Any
+
+import torch
+
+from lostwax.classes import SYMBOLIC
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.fake.tensor import FakeTensor
+from lostwax.location import PASSING_ON
+from lostwax.sym import BoolExpr, Expr, known
+from lostwax.sym.numbers.real import Real
+
+PASSING_ON.add(__file__)
+KEPT, UNSET = object(), object()
+"""Of a variable: it is to stay as it is; it is to be unset."""
+
+
+class OpenLength:
+    """Something of which it may not be known how many elements it has."""
+
+    __slots__ = ()
+
+    def count_elements(self) -> Any:
+        """How many it has, a symbolic number where it is one."""
+        raise NotImplementedError
+
+
+def find_undecided(value: Any) -> Any:
+    """What to choose by, if the truth of a value depends on data; else None."""
+    if isinstance(value, OpenLength):
+        value = value.count_elements() > 0
+    if isinstance(value, torch.SymBool):
+        condition = unwrap(value)
+        if not isinstance(condition, BoolExpr) or known(condition) is not None:
+            return None
+        return value if condition.hint is None or _is_kept(condition) else None
+    if isinstance(value, (torch.SymInt, torch.SymFloat)) and is_open_number(value):
+        return find_undecided(value != 0)
+    if (
+        type(value) is FakeTensor
+        and value.known_constant() is None
+        and value.fake_type.numel() == 1
+    ):
+        if value.fake_mode.observer.takes_for_true(value):
+            return None
+        truth = value if value.dtype is torch.bool else value != 0
+        return truth.reshape(()) if truth.ndim else truth
+    return None
+
+
+def is_open_number(number: Any) -> bool:
+    """Does a number depend on data?"""
+    if isinstance(number, SYMBOLIC):
+        value = unwrap(number)
+        is_symbolic = isinstance(value, (Expr, BoolExpr, Real))
+        return is_symbolic and (value.hint is None or _is_kept(value))
+    return type(number) is FakeTensor and number.known_constant() is None and number.numel() == 1
+
+
+def _is_kept(value: Expr | BoolExpr | Real) -> bool:
+    """Is it about a declared size, and does the user want both ways?"""
+    splits = value.env.splits
+    return splits is not None and splits.keeps(value)
+
+
+def read_truth(value: Any) -> Any:
+    """The truth of a value: True or False, or what to choose by."""
+    found = find_undecided(value)
+    return bool(value) if found is None else found
+
+
+def find_known(value: Any) -> Any:
+    """A value; True or False, if that is certain here of a symbolic truth."""
+    certain = known(unwrap(value)) if isinstance(value, torch.SymBool) else None
+    return value if certain is None else certain
+
+
+def negate(value: Any) -> Any:
+    found = find_undecided(value)
+    if found is None:
+        return not value
+    return torch.logical_not(found) if isinstance(found, torch.Tensor) else torch.sym_not(found)
+
+
+def take_number(truth: Any) -> Any:
+    """A truth as Python has it: no tensor."""
+    return truth.item() if isinstance(truth, torch.Tensor) else truth
+
+
+def combine(one: Any, other: Any, is_and: bool) -> Any:
+    """`one and other`, or `one or other`, of two truths."""
+    for known_one, rest in ((one, other), (other, one)):
+        if isinstance(known_one, bool):
+            return rest if known_one is is_and else known_one
+    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+        join = torch.logical_and if is_and else torch.logical_or
+        return join(make_tensor(one), make_tensor(other))
+    return one & other if is_and else one | other
+
+
+def compare(one: Any, other: Any) -> Any:
+    """`one == other`. Of lists and tuples it is made of the truths of their elements: Python's own
+    comparison wants to know each of them."""
+    if not are_sequences(one, other):
+        return one == other
+    return take_number(_compare_elements(one, other))
+
+
+def are_sequences(one: Any, other: Any) -> bool:
+    """Are both lists, or both tuples, that are compared as Python's own are?"""
+    return any(
+        isinstance(one, kind)
+        and isinstance(other, kind)
+        and type(one).__eq__ is type(other).__eq__ is kind.__eq__
+        for kind in (list, tuple)
+    )
+
+
+def _compare_elements(one: Any, other: Any) -> Any:
+    if len(one) != len(other):
+        return False
+    found: Any = True
+    for a, b in zip(one, other, strict=True):
+        found = combine(found, _is_same(a, b), is_and=True)
+        if found is False:
+            break
+    return found
+
+
+def _is_same(one: Any, other: Any) -> Any:
+    """The truth by which Python takes two elements for the same."""
+    return one is other or read_truth(compare(one, other))
+
+
+def find_in(one: Any, values: Any) -> Any:
+    """`one in values`, of a list or a tuple likewise."""
+    contains = getattr(type(values), "__contains__", None)
+    if isinstance(contains, FunctionType):
+        return take_number(read_truth(contains(values, one)))
+    if contains not in (list.__contains__, tuple.__contains__):
+        return one in values
+    found: Any = False
+    for each in values:
+        found = combine(found, _is_same(each, one), is_and=False)
+        if found is True:
+            break
+    return take_number(found)
+
+
+def make_tensor(truth: Any) -> torch.Tensor:
+    return truth if isinstance(truth, torch.Tensor) else torch.full((), truth)
+
+
+class Joint:
+    """`a and b`, or `a or b`, where `b` is computed in any case: `a` is in a variable, into which
+    the code puts `b`. It stands where an `if` would (`choice.py`)."""
+
+    is_symbolic = False
+
+    def __init__(self, frame: FrameType, name: str, truth: Any, is_and: bool) -> None:
+        self._frame, self._name, self._truth = frame, name, truth
+        self.side = is_and
+
+    def end(self) -> bool:
+        """The side has ended: all is done."""
+        other = self._frame.f_locals[self._name]
+        self._found = combine(self._truth, other, is_and=self.side)
+        return True
+
+    def give(self, name: str) -> Any:
+        return self._found

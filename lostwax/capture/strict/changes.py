@@ -1,0 +1,231 @@
+"""What a call has left otherwise than it was, in Python objects that were there before it: where,
+what it was, what it is.
+
+Objects that the call makes are its own, and what it puts back has not changed. Parameters and
+buffers are no Python objects here: a program writes to them. Must not know how it is told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from io import BytesIO, StringIO
+from itertools import chain
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from lostwax.capture.control.places import (
+    IS_CALLED,
+    list_content,
+    read_place,
+    stands_for,
+    write_place,
+)
+from lostwax.capture.example_call import argument_names
+from lostwax.capture.flow.heap import Heap
+from lostwax.capture.python.containers import (
+    GENERATORS,
+    GONE,
+    STREAMS,
+    ClassAttributes,
+    SlotAttributes,
+)
+from lostwax.capture.python.function_caches import is_plain, is_plain_since
+from lostwax.capture.python.function_holders import CACHED
+from lostwax.capture.python.iterators import Stream
+from lostwax.capture.python.reach import Reach
+from lostwax.capture.state.global_state import ClosureCell, KeptBefore, WrittenGlobal, read_keeper
+from lostwax.capture.state.root_module import forward_of
+from lostwax.capture.strict.paths import PathSearch, join_path
+from lostwax.capture.strict.values import describe, describe_all
+from lostwax.capture.trace.tracer import Tracer
+
+
+class Change(NamedTuple):
+    """One thing that is not as it was."""
+
+    path: str
+    """How the user would write it."""
+    name: str
+    """The attribute or variable in whose place something else is."""
+    old: str
+    new: str
+    place: str
+    """The path of ..."""
+    holder: Any
+    """... what has it in it."""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.old} -> {self.new}"
+
+
+class Before:
+    """All that Python keeps, when the call begins."""
+
+    def __init__(self, tracer: Tracer, arguments: Mapping[str, Any]) -> None:
+        assert tracer.watched is not None
+        self._modules: Sequence[nn.Module] = tracer.watched[0]
+        self._heap = Heap(tracer, {**_find_called(self._modules), **arguments})
+        self._reach: Reach = tracer.watched[1]
+        self._kept: KeptBefore = tracer.watched[2]
+        self._arguments = arguments
+
+    @property
+    def functions(self) -> list[FunctionType]:
+        """The user's functions that have run."""
+        return self._reach.functions
+
+    def list_changes(self) -> list[Change]:
+        """All that the call has changed, each once."""
+        found: dict[str, Change] = {}
+        paths = PathSearch(self._modules, self._arguments, self.functions)
+        for change in (*self._changed_caches(), *self._changed_places(paths)):
+            found.setdefault(change.path, change)
+        return list(found.values())
+
+    def put_back(self) -> None:
+        """Put everything back that can be. (An iterator cannot.)"""
+        if self._heap.is_untouched():
+            return
+        for _, (_, (_, holder, content)) in [*self._heap.list_changes()]:
+            if not self._is_state(holder):
+                _put_back(holder, content)
+
+    def _is_state(self, holder: Any) -> bool:
+        """Are these the parameters or buffers of a module?"""
+        return any(holder is m._buffers or holder is m._parameters for m in self._modules)
+
+    def _changed_caches(self) -> Iterator[Change]:
+        for keeper, seen in self._kept.values():
+            if not isinstance(keeper, CACHED):
+                continue
+            misses, results = seen
+            if keeper.cache_info().misses != misses and not is_plain_since(results, keeper):
+                name = keeper.__name__
+                count = 0 if results is None else len(results)
+                now = len(read_keeper(keeper)[1] or ())
+                old, new = (f"{n} result{'s' * (n != 1)}" for n in (count, now))
+                kept = f"{new}, with tensors or objects among them"
+                yield Change(f"the cache of {name}", name, old, kept, "", keeper)
+
+    def _changed_places(self, paths: PathSearch) -> Iterator[Change]:
+        if self._heap.is_untouched():
+            return
+        for _, (_, (name, holder, content)) in self._heap.list_changes():
+            if isinstance(holder, (WrittenGlobal, ClosureCell)):
+                (_, was), now = content[0], holder.value
+                if not _is_same(was, now):
+                    path = f"{holder.name}, {holder}"
+                    yield Change(path, holder.name, describe(was), describe(now), "", holder)
+                continue
+            before, after = list_content(content), read_place(holder)
+            has_attributes = isinstance(holder, (ClassAttributes, SlotAttributes))
+            path = paths.find(holder) or (f"{name}." if has_attributes else name)
+            if before is None or after is None:
+                texts = _describe_moved(holder)
+                yield Change(path, _last_name(path, name), *texts, path, holder)
+            elif isinstance(holder, (list, deque, set)):
+                if not _are_same(before, after):
+                    old, new = ([v for _, v in content] for content in (before, after))
+                    is_set = isinstance(holder, set)
+                    was, now = describe_all(old, is_set), describe_all(new, is_set)
+                    yield Change(path, _last_name(path, name), was, now, path, holder)
+            else:
+                yield from self._changed_keys(path, name, holder, dict(before), dict(after))
+
+    def _changed_keys(
+        self, path: str, name: str, holder: Any, before: dict[Any, Any], after: dict[Any, Any]
+    ) -> Iterator[Change]:
+        is_state = self._is_state(holder)
+        for key in dict.fromkeys((*before, *after)):
+            was, now = before.get(key, GONE), after.get(key, GONE)
+            is_written = is_state and isinstance(was, torch.Tensor)
+            if _is_same(was, now) or (is_written and isinstance(now, torch.Tensor)):
+                continue
+            if key == "" and len(after) == 1:  # a variable
+                where, called = path, name
+            else:
+                where = join_path(path, key)
+                called = str(key) if path.endswith(".") else _last_name(path, name)
+            yield Change(where, called, describe(was), describe(now), path, holder)
+        if isinstance(holder, dict) and before.keys() == after.keys() and [*before] != [*after]:
+            old, new = (f"the order {describe_all([*each])}" for each in (before, after))
+            yield Change(path.rstrip("."), _last_name(path, name), old, new, path, holder)
+
+
+def _find_called(modules: Sequence[nn.Module]) -> dict[str, Any]:
+    """The functions, methods and references that modules hold, which lead to other objects."""
+    held = [*map(vars, modules)]
+    kinds = {*map(type, chain.from_iterable(map(dict.values, held)))}
+    wanted = {cls for cls in kinds if IS_CALLED[cls]}
+    if not wanted:
+        return {}
+    pairs = [pair for each in held for pair in each.items() if type(pair[1]) in wanted]
+    return {f"{name}{' ' * i}": value for i, (name, value) in enumerate(pairs)}
+
+
+def name_arguments(
+    function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a call by their names."""
+    names = [*argument_names(forward_of(function), len(args), {**kwargs}), *kwargs]
+    return dict(zip(names, (*args, *kwargs.values()), strict=False))
+
+
+def _put_back(holder: Any, content: Any) -> None:
+    if isinstance(holder, (WrittenGlobal, ClosureCell)):
+        holder.put(content[0][1])
+    elif isinstance(content, Stream):
+        content.put_back()
+    elif isinstance(holder, np.ndarray) and isinstance(content, tuple):
+        shape, dtype, data = content
+        if (holder.shape, holder.dtype) == (shape, dtype) and holder.flags.writeable:
+            holder[...] = np.frombuffer(data, dtype).reshape(shape)
+    elif isinstance(holder, bytearray):
+        holder[:] = content
+    elif isinstance(holder, (StringIO, BytesIO)):
+        _write_file(holder, *content)
+    elif isinstance(holder, ContextVar) or content is None:
+        pass  # strict captures have a context of their own; the capture puts tensors back
+    elif (before := list_content(content)) is not None:
+        write_place(holder, before)
+
+
+def _write_file(file: Any, content: Any, at: int) -> None:
+    file.seek(0)
+    file.truncate()
+    file.write(content)
+    file.seek(at)
+
+
+def _describe_moved(holder: Any) -> tuple[str, str]:
+    """What has no items: an array, an iterator, a random generator."""
+    kind = f"a {type(holder).__name__}"
+    if GENERATORS[type(holder)]:
+        return kind, "drawn from"
+    return kind, "further on" if STREAMS[type(holder)] else "other content"
+
+
+def _last_name(path: str, name: str) -> str:
+    """The name by which the user's code gets at a container."""
+    last = path.partition("[")[0].rpartition(".")[2].partition(",")[0]
+    return last if last.isidentifier() else name
+
+
+def _are_same(before: list[tuple[Any, Any]], after: list[tuple[Any, Any]]) -> bool:
+    pairs = zip(before, after, strict=False)
+    return len(before) == len(after) and all(_is_same(a, b) for (_, a), (_, b) in pairs)
+
+
+def _is_same(was: Any, now: Any) -> bool:
+    """The very same object, or a number or text that nobody can tell from it."""
+    if was is now or stands_for(now, was):
+        return True
+    if type(was) is not type(now) or isinstance(was, list) or not is_plain(was):
+        return False
+    return is_plain(now) and repr(was) == repr(now)

@@ -1,0 +1,162 @@
+"""How the user would write the place of an object: `self.blocks[0].seen["n"]`.
+
+We look for it from the module, the arguments and what functions name; it takes its time, but
+somebody waits only for an error. Must not call anything of the user's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from threading import local
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
+
+import torch
+from torch import nn
+
+from lostwax.capture.python.code_names import argument_defaults, closure_variables, outline
+from lostwax.capture.python.containers import (
+    CLASSES,
+    HOLDERS,
+    ClassAttributes,
+    items,
+    key_of,
+    parts,
+)
+from lostwax.capture.python.function_holders import unwrap
+from lostwax.capture.strict.values import describe
+from lostwax.location import is_user_file
+
+
+class PathSearch:
+    """The paths of objects, found when first asked for."""
+
+    def __init__(
+        self,
+        modules: Sequence[nn.Module],
+        arguments: Mapping[str, Any],
+        functions: Sequence[FunctionType],
+    ) -> None:
+        self._starts = (modules, arguments, functions)
+        self._left: deque[tuple[str, Any]] | None = None
+        """Where to look on."""
+        self._found: dict[int, str] = {}
+        self._alive: list[Any] = []
+        """What was seen: no other object may get its id."""
+
+    def find(self, holder: Any) -> str:
+        """The path of a container; of attributes that of their object, with a dot behind; empty if
+        it is not found."""
+        held = getattr(holder, "held", holder)  # a part of a dict
+        while key_of(held) not in self._found and self._look_on():
+            pass
+        return self._found.get(key_of(held)) or self._find_globals(held)
+
+    def find_holder(self, path: str) -> Any:
+        """The container at a path; None if there is none."""
+        while self._look_on():
+            pass
+        return next((each for each in self._alive if self._found[key_of(each)] == path), None)
+
+    def _find_globals(self, held: Any) -> str:
+        files = [f.__code__.co_filename for f in self._starts[2] if f.__globals__ is held]
+        return f"the globals of {Path(files[0]).name}" if files else ""
+
+    def _look_on(self) -> bool:
+        """Open one more object, the nearest first; False if there is none."""
+        if self._left is None:
+            self._left = deque(self._list_starts())
+        if not self._left or len(self._alive) >= _MOST:
+            return False
+        path, value = self._left.popleft()
+        if not isinstance(value, _CONTAINERS):  # whose parts they are themselves
+            self._note(value, path)
+        for part, name in self._open(path, value):
+            if self._note(part, name) and not isinstance(part, _Cell):
+                pairs = [(key, each) for key, each in items(part) if type(each) not in _DULL]
+                self._left += [(join_path(name, key), each) for key, each in pairs]
+        return True
+
+    def _note(self, value: Any, path: str) -> bool:
+        """Is it new?"""
+        if key_of(value) in self._found:
+            return False
+        self._found[key_of(value)] = path
+        self._alive.append(value)
+        return True
+
+    def _list_starts(self) -> Iterator[tuple[str, Any]]:
+        modules, arguments, functions = self._starts
+        yield from arguments.items()
+        yield "self", modules[0]
+        for module in modules:
+            for cls in CLASSES[type(module)]:
+                yield cls.__qualname__, cls
+        for function in functions:
+            known = function.__globals__
+            for name in outline(function.__code__).names:
+                value = known.get(name)
+                if isinstance(value, ModuleType):
+                    yield name, value
+                elif value is not None:
+                    file = Path(str(known.get("__file__") or "<unknown>")).name
+                    yield f"{name}, a global of {file}", value
+            yield from closure_variables(function)
+            yield from argument_defaults(function)
+            yield function.__qualname__, function
+
+    def _open(self, path: str, value: Any) -> Iterator[tuple[Any, str]]:
+        """The containers that a value consists of, with their paths."""
+        if isinstance(value, nn.Module):
+            yield vars(value), f"{path}."
+            for name in ("_parameters", "_buffers", "_modules"):
+                yield vars(value).get(name, {}), f"{path}."
+        elif isinstance(value, type):
+            for each in CLASSES[value]:
+                yield ClassAttributes(each), f"{each.__qualname__}."
+        elif isinstance(value, ModuleType):
+            if is_user_file(vars(value).get("__file__") or ""):
+                yield vars(value), f"{path}."
+        elif isinstance(value, (torch.Tensor, local)):
+            yield vars(value), f"{path}."
+        elif isinstance(value, (WeakKeyDictionary, WeakValueDictionary, WeakSet)):
+            yield vars(value)["data"], path
+        elif type(value) in _LEADING:
+            for name in _LEADING[type(value)]:
+                yield from self._open(f"{path}.{name}", getattr(value, name))
+        elif isinstance(value, ref):
+            yield from self._open(f"{path}()", value())
+        elif isinstance(value := unwrap(value), FunctionType):
+            yield vars(value), f"{value.__qualname__}."
+            cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+            for name, cell in cells:
+                yield cell, f"{name}, which {value.__qualname__} is closed over"
+        elif HOLDERS[type(value)]:
+            for part in parts(value):
+                yield part, path if part is value else f"{path}."
+
+
+def join_path(path: str, key: Any) -> str:
+    """The path of what a container or object has under a key."""
+    head, mark, said = path.removesuffix(".").partition(",")
+    if path.endswith(".") and isinstance(key, str) and not key.isdigit():
+        step = f".{key}"
+    else:
+        step = f"[{key}]" if path.endswith(".") else f"[{describe(key)}]"
+    return f"{head}{step}{mark}{said}"
+
+
+_Cell: Any = type((lambda x: lambda: x)(0).__closure__[0])  # type: ignore[index]
+_LEADING: dict[type, tuple[str, ...]] = {
+    MethodType: ("__func__", "__self__"),
+    BuiltinFunctionType: ("__self__",),
+    partial: ("func", "args", "keywords"),
+}
+"""What wraps functions, and the attributes that lead on."""
+_DULL = frozenset((int, float, bool, str, bytes, type(None)))
+_CONTAINERS = (list, dict, set, deque, tuple)
+_MOST = 50_000

@@ -1,0 +1,114 @@
+"""Programs that ask data by functions of Python's and of torch's: `torch.equal`, `max`, `sorted`.
+
+(pytest changes the code of files with tests where they assert: these are not in one.)
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def is_same(x: Tensor) -> Tensor:
+    if torch.equal(x, x.abs()):
+        return x + 1
+    return x - 1 if x[0].equal(x[1]) else x - 2
+
+
+def is_same_as_what_is_positive(x: Tensor) -> Tensor:
+    if torch.equal(x[x > 0], x):
+        return x + 1
+    return x - 1
+
+
+def other_sizes_are_not_same(x: Tensor) -> Tensor:
+    return x + 1 if torch.equal(x, x[:2]) or x.equal(x.sum()) else x - 1
+
+
+def returns_a_truth(x: Tensor) -> tuple[Tensor, bool]:
+    is_close = torch.allclose(x, x.abs(), atol=3)
+    return x + 1, is_close
+
+
+def until_it_is_close(x: Tensor) -> Tensor:
+    while not x.allclose(torch.zeros(3), atol=0.1):
+        x = x / 2
+    return x
+
+
+def asserts(x: Tensor) -> Tensor:
+    assert not torch.equal(x, torch.full((3,), 77.0)), "77"
+    assert torch.allclose(x, x + 1e-9), "moves"
+    return x
+
+
+def is_not_zero(x: Tensor) -> Tensor:
+    if torch.is_nonzero(x.sum()) and operator.truth(x[:1]):
+        return x + 1
+    return x - 1 if (x[0] > 0).__bool__() else x - 2 if x[2].is_nonzero() else x
+
+
+def lists_of_numbers(x: Tensor) -> Tensor:
+    a, b, c = x.tolist()
+    if a > b and c > 2:
+        return x + a
+    return x - b if x.int().tolist() == [1, 1, 1] or 5.0 in x.tolist() else x
+
+
+def kinds_of_floats(x: Tensor) -> Tensor:
+    if math.isnan(x[0].item()):
+        return x.clone()
+    if math.isinf(x[0]):
+        return x + 2
+    if not math.isfinite(x[1].item()):
+        return x + 3
+    return x + 4 if math.isclose(x[0], 3.0001, rel_tol=1e-3) else x - 1
+
+
+def largest_of_three(x: Tensor) -> Tensor:
+    return max(x[0], x[1] * 2, x[2] - 1) + min(x[0], x[1] * 2, x[2])
+
+
+def largest_of_many(x: Tensor) -> Any:
+    a = max(*x) - min([*x, x[0] * 2])
+    return a, max((t * 2 for t in x), default=0), min(x, key=lambda t: -t.abs())
+
+
+def largest_number(x: Tensor) -> Tensor:
+    return x * max(x[0], 0) + max(x[0].item(), x[1].item(), 2.0)
+
+
+def sorts(x: Tensor) -> Any:
+    found = [*x]
+    found.sort(key=torch.abs)
+    return torch.stack(sorted(x)), torch.stack(sorted(x, reverse=True)), found[0]
+
+
+def sorts_pairs(x: Tensor) -> Any:
+    """Equal keys stay in their order."""
+    pairs = [(x[0], 1), (x[1], 2), (x[2], 3)]
+    up = sorted(pairs, key=lambda each: each[0])
+    return up, sorted(pairs, key=operator.itemgetter(0), reverse=True)
+
+
+def compares_sizes(x: Tensor, y: Tensor) -> Tensor:
+    return x + 1 if torch.equal(x, y) else x - 1
+
+
+def largest_integer(x: Tensor) -> int:
+    return 1 if x.sum() > 100 else max(len(x[x > 0]), 2, x.shape[0] - 5)
+
+
+def sorts_many(x: Tensor) -> Tensor:
+    return torch.stack(sorted(x))
+
+
+PROGRAMS = [
+    is_same, is_same_as_what_is_positive, other_sizes_are_not_same, returns_a_truth,
+    until_it_is_close, asserts, is_not_zero, lists_of_numbers, kinds_of_floats, largest_of_three,
+    largest_of_many, largest_number, sorts, sorts_pairs,
+]  # fmt: skip

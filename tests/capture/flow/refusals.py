@@ -1,0 +1,364 @@
+"""What is refused most likely, each with what the error says, and the program as the error's
+`instead` has it, which exports and does what eager does.
+
+(pytest changes the code of files with tests where they assert: these are not in one.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+class Refusal(NamedTuple):
+    """A program, what the error says of it, a word of its fix, and the program with that."""
+
+    program: Callable[..., Any]
+    text: str
+    fix: str
+    fixed: Callable[..., Any]
+
+
+REFUSALS: list[Refusal] = []
+
+
+def refuse(text: str, fix: str, fixed: Callable[..., Any]) -> Callable[[Any], Any]:
+    def keep(program: Any) -> Any:
+        REFUSALS.append(Refusal(program, text, fix, fixed))
+        return program
+
+    return keep
+
+
+# ------------------------------------------------------------------------- the sides do not agree
+
+
+def always_pairs(x: Tensor) -> Any:
+    return (x, x) if x.sum() > 0 else (x, x * 0)
+
+
+@refuse("the result is a tuple on the True side", "the same structure", always_pairs)
+def a_pair_or_one(x: Tensor) -> Any:
+    if x.sum() > 0:
+        return x, x
+    return x
+
+
+def one_dtype(x: Tensor) -> Tensor:
+    return x.double() if x.sum() > 0 else (x + 1).double()
+
+
+@refuse(r"float64\[3\].* on the True side, and float32\[3\]", "structure and dtype", one_dtype)
+def two_dtypes(x: Tensor) -> Tensor:
+    return x.double() if x.sum() > 0 else x + 1
+
+
+def zeros_and_whether(x: Tensor) -> Any:
+    if x.sum() > 0:
+        return x + 1, True
+    return torch.zeros_like(x), False
+
+
+@refuse("and None on the False side", "a second value that says", zeros_and_whether)
+def a_tensor_or_none(x: Tensor) -> Tensor | None:
+    return x + 1 if x.sum() > 0 else None
+
+
+def numbers_for_words(x: Tensor) -> Any:
+    return x, 1 if x.sum() > 0 else 0
+
+
+@refuse("is 'large' on the True side, and 'small'", "tensors in the places", numbers_for_words)
+def words(x: Tensor) -> Any:
+    return x, "large" if x.sum() > 0 else "small"
+
+
+def same_keys(x: Tensor) -> dict[str, Tensor]:
+    return {"a": x, "b": x + 1 if x.sum() > 0 else torch.zeros(3)}
+
+
+@refuse("found has 2 elements on the True side, and 1", "set the same keys", same_keys)
+def other_keys(x: Tensor) -> dict[str, Tensor]:
+    found = {"a": x}
+    if x.sum() > 0:
+        found["b"] = x + 1
+    return found
+
+
+def selects(x: Tensor) -> Tensor:
+    return x[x > 0]
+
+
+@refuse("what the comprehension makes has 1 elements", r"x\[x > 0\]", selects)
+def filters(x: Tensor) -> Any:
+    return [t for t in x if t > 0]
+
+
+def adds_to_zeros(x: Tensor) -> Tensor:
+    return x + sum((t for t in x if t > 0), torch.zeros(()))
+
+
+@refuse("and 0 on the False side", r"sum\(values, torch.zeros", adds_to_zeros)
+def adds_to_nothing(x: Tensor) -> Tensor:
+    return x + sum(t for t in x if t > 0)
+
+
+# ------------------------------------------------------------------------------------------ errors
+
+
+def does_it_there(x: Tensor) -> Tensor:
+    return x if x.sum() > 0 else x - 1
+
+
+@refuse("raises ValueError, and that may be caught", "what is done where it is", does_it_there)
+def catches(x: Tensor) -> Tensor:
+    try:
+        if x.sum() > 0:
+            raise ValueError("too much")
+        y = x - 1
+    except ValueError:
+        y = x
+    return y
+
+
+# -------------------------------------------------------------------------------------------- loops
+
+
+def writes_to_the_largest(x: Tensor) -> Tensor:
+    out, n = torch.zeros(50, 3), 0
+    while x.sum() < 100:
+        x = x + 1
+        out[n] = x
+        n += 1
+    return out[:n]
+
+
+@refuse("found gets longer in a loop", "a tensor of the largest size", writes_to_the_largest)
+def appends(x: Tensor) -> Tensor:
+    found = [x]
+    while x.sum() < 100:
+        x = x + 1
+        found.append(x)
+    return torch.stack(found)
+
+
+def doubles_in_place(x: Tensor) -> Tensor:
+    while x.sum() < 100:
+        x = (x.abs() + 1).mul(2).expand_as(x)
+    return x
+
+
+@refuse("hands on, changes: the body gets", "the type and size that it was given", doubles_in_place)
+def gets_longer(x: Tensor) -> Tensor:
+    while x.sum() < 100:
+        x = torch.cat([x.abs() + 1, x])
+    return x
+
+
+def begins_with_floats(x: Tensor) -> Tensor:
+    n = torch.zeros(())
+    while x.sum() < 10:
+        n, x = n + 0.5, x + 1
+    return x + n
+
+
+@refuse("the body gets int64", "begin with that type", begins_with_floats)
+def begins_with_integers(x: Tensor) -> Tensor:
+    n = torch.zeros((), dtype=torch.int64)
+    while x.sum() < 10:
+        n, x = n + 0.5, x + 1  # type: ignore[assignment]
+    return x + n
+
+
+def stays_a_float(x: Tensor) -> Tensor:
+    n = 0.5
+    while x.sum() < 10:
+        n, x = 1.0, x + n
+    return x + n
+
+
+@refuse("n is 0.5 at first, and 1 later", "of one size and dtype", stays_a_float)
+def becomes_an_integer(x: Tensor) -> Tensor:
+    n = 0.5
+    while x.sum() < 10:
+        n, x = 1, x + n
+    return x + n
+
+
+def computes_in_the_body(x: Tensor) -> Tensor:
+    n = torch.ones(())
+    while n < x.sum():
+        x = x - 1
+        n = n + 1
+    return x + n
+
+
+@refuse("the condition of a loop on data changes", "compute it in the body", computes_in_the_body)
+def writes_in_the_condition(x: Tensor) -> Tensor:
+    n = torch.zeros(())
+    while n.add_(1) < x.sum():
+        x = x - 1
+    return x + n
+
+
+def goes_over_a_list(x: Tensor) -> Tensor:
+    total = torch.zeros(())
+    for t in list(x.unbind()):
+        if total > 2:
+            break
+        total = total + t
+    return total
+
+
+@refuse("a loop over an iterator is left", "for x in list", goes_over_a_list)
+def leaves_an_iterator(x: Tensor) -> Tensor:
+    total = torch.zeros(())
+    for t in iter(x.unbind()):
+        if total > 2:
+            break
+        total = total + t
+    return total
+
+
+# --------------------------------------------------------------------------------- Python's objects
+
+
+class CountsInABuffer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("n", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.sum() > 0:
+            self.n += 1
+        return x + self.n
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.n = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.sum() > 0:
+            self.n += 1
+        return x + self.n
+
+
+refuse("data decide what is left in n", "register_buffer", CountsInABuffer())(Counts())
+
+
+def chooses_a_value(x: Tensor) -> Tensor:
+    return x + (1 if x.sum() > 0 else 0)
+
+
+@refuse("changes found, and that cannot be undone", "choose values", chooses_a_value)
+def fills_an_array(x: Tensor) -> Tensor:
+    found = np.zeros(2)
+    if x.sum() > 0:
+        found[0] = 1
+    return x + float(found.sum())
+
+
+def asks_before(x: Tensor) -> Tensor:
+    items = iter([1, 2])
+    first, second = next(items), next(items)
+    return x + first + second if x.sum() > 0 else x + first
+
+
+@refuse("changes items, and that cannot be undone", "change it before the `if`", asks_before)
+def moves_an_iterator(x: Tensor) -> Tensor:
+    items = iter([1, 2])
+    y = x
+    if x.sum() > 0:
+        y = x + next(items)
+    return y + next(items)
+
+
+def yields_in_any_case(x: Tensor) -> Any:
+    def positive() -> Iterator[Any]:
+        for t in x:
+            y = t if t > 0 else torch.zeros(())
+            yield y
+
+    return sum(positive())
+
+
+@refuse("data decide whether a generator yields", "yield it in any case", yields_in_any_case)
+def yields(x: Tensor) -> Any:
+    def positive() -> Iterator[Any]:
+        for t in x:
+            if t > 0:
+                yield t
+
+    return sum(positive(), torch.zeros(()))
+
+
+def writes_to_a_copy(x: Tensor) -> Tensor:
+    a, b = x + 1, x * 2
+    c = a.clone() if x.sum() > 0 else b.clone()
+    c.add_(1)
+    return c
+
+
+@refuse("a tensor is written to, and the .* side of", r"x.clone\(\)", writes_to_a_copy)
+def writes_to_what_was_chosen(x: Tensor) -> Tensor:
+    a, b = x + 1, x * 2
+    c = a if x.sum() > 0 else b
+    c.add_(1)
+    return c
+
+
+def is_a_loop(x: Tensor) -> Tensor:
+    while x.sum() <= 10:
+        x = x + 1
+    return x
+
+
+@refuse("a function calls itself, and data decide", "write it as a loop", is_a_loop)
+def calls_itself(x: Tensor) -> Tensor:
+    return x if x.sum() > 10 else calls_itself(x + 1)  # type: ignore[no-any-return]
+
+
+def on_both_sides(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        return x.cumsum(0).flip(0).argsort(descending=True)
+    return x.cumsum(0).flip(0).argsort(descending=False)
+
+
+@refuse("descending=SymBool", "call it on both sides of an `if`", on_both_sides)
+def a_fixed_argument(x: Tensor) -> Tensor:
+    return x.cumsum(0).flip(0).argsort(descending=bool(x.sum() > 0))
+
+
+def sorts_a_tensor(x: Tensor) -> Tensor:
+    return torch.sort(torch.stack([*x] * 6)).values
+
+
+@refuse("18 values, of which data decide the order", r"torch.sort\(", sorts_a_tensor)
+def sorts_one_by_one(x: Tensor) -> Tensor:
+    return torch.stack(sorted([*x] * 6))
+
+
+class Bag:
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+
+    def __bool__(self) -> bool:
+        return bool(self.x.sum() > 0)
+
+    def holds(self) -> Tensor:
+        return self.x.sum() > 0
+
+
+def asks_by_a_method(x: Tensor) -> Tensor:
+    return x + 1 if Bag(x).holds() else x
+
+
+@refuse("__bool__ should return bool", "a method of another name", asks_by_a_method)
+def asks_an_object(x: Tensor) -> Tensor:
+    return x + 1 if Bag(x) else x

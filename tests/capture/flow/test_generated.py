@@ -1,0 +1,45 @@
+"""Generated programs with control flow on data (`fuzz/flow.py`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from fuzz import appending, rewriting
+from fuzz.flow import judge, write_program
+
+
+@pytest.mark.parametrize("start", range(0, 120, 40))
+def test_generated_programs_are_right_or_refused(start: int) -> None:
+    outcomes = Counter[str]()
+    for seed in range(start, start + 40):
+        kind, text = judge(seed)
+        outcomes[kind] += 1
+        assert kind != "wrong", f"{text}\n{write_program(seed)}"
+    assert outcomes["right"] >= 20
+
+
+def test_generated_loops_append_right_or_are_refused() -> None:
+    outcomes = Counter[str]()
+    for seed in range(12):
+        kind, text = appending.judge(seed)
+        outcomes[kind] += 1
+        assert kind != "wrong", f"{text}\n{appending.write_program(seed)}"
+    assert outcomes["right"] >= 2
+
+
+@pytest.mark.parametrize("start", range(0, 60, 30))
+def test_rewritten_functions_do_what_they_did(start: int) -> None:
+    found = {seed: rewriting.judge(seed) for seed in range(start, start + 30)}
+    assert not {seed: text for seed, text in found.items() if text not in (None, "refused")}
+    assert list(found.values()).count(None) >= 25
+
+
+def test_names_of_ours_are_no_names_of_python() -> None:
+    source = rewriting.write_function(3) + "    return (i for i in range(3) if value or x and y)\n"
+    plain, new = (
+        {name for code in codes for name in (*code.co_varnames, *code.co_cellvars)}
+        for codes in map(rewriting.list_codes, rewriting.compile_both(source))
+    )
+    assert all(" " in name for name in new - plain)

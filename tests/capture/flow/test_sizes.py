@@ -1,0 +1,122 @@
+"""`control_flow="sizes"`: Python's branches on declared sizes keep both ways, against eager."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import lostwax
+from lostwax import Dim
+from lostwax.errors import ConstraintViolationError
+
+
+def by_length(x: Tensor) -> Tensor:
+    if x.shape[0] > 4:
+        return x * 2
+    return x + 100
+
+
+def by_remainder(x: Tensor) -> Tensor:
+    n = x.shape[0]
+    y = x.sum() if n % 2 == 0 else x.mean()
+    return y + (1 if 2 < n < 6 else 0)
+
+
+def a_truth_for_an_operator(x: Tensor) -> Tensor:
+    causal = x.shape[0] > 1 and x.ndim == 1
+    q = x[None, None, :, None].expand(1, 1, -1, 4)
+    return F.scaled_dot_product_attention(q, q, q, is_causal=causal)
+
+
+def over_the_length(x: Tensor) -> Tensor:
+    h = torch.zeros(())
+    for i in range(x.shape[0]):
+        h = torch.tanh(h + x[i])
+    return h
+
+
+def on_both(x: Tensor) -> Tensor:
+    if x.shape[0] > 2 and x.sum() > 5:
+        return x + 1
+    return x - 1
+
+
+@pytest.mark.parametrize("example", [5, 1])
+@pytest.mark.parametrize(
+    "function", [by_length, by_remainder, a_truth_for_an_operator, over_the_length, on_both]
+)
+def test_one_program_serves_all_sizes(function: Any, example: int) -> None:
+    sizes = ({0: Dim("n", min=1, max=1000)},)
+    program = lostwax.export(
+        function, (torch.arange(example * 1.0),), dynamic_shapes=sizes, control_flow="sizes"
+    )
+    run = program.module()
+    for n in range(1, 9):
+        x = torch.arange(n * 1.0)
+        torch.testing.assert_close(run(x), function(x))
+
+
+def test_without_it_the_example_decides() -> None:
+    with pytest.raises(ConstraintViolationError, match=r"x.shape\[0\] >= 5"):
+        lostwax.export(by_length, (torch.ones(5),), dynamic_shapes=({0: Dim("n")},))
+
+
+def test_what_cannot_be_kept_is_decided_by_the_example() -> None:
+    def as_list(x: Tensor) -> Tensor:
+        return x + len([0] * x.shape[0])
+
+    sizes = ({0: Dim("n")},)
+    with pytest.raises(ConstraintViolationError, match="declare n = 5"):
+        lostwax.export(as_list, (torch.ones(5),), dynamic_shapes=sizes, control_flow="sizes")
+
+
+def test_other_words_are_refused() -> None:
+    with pytest.raises(ValueError, match='takes "capture", "sizes" or "refuse", not \'size\''):
+        lostwax.export(by_length, (torch.ones(5),), control_flow="size")  # type: ignore[arg-type]
+
+
+DECODERS = """
+import torch, lostwax
+from lostwax import Dim
+from sweep.libraries import load_transformers
+
+t = load_transformers()
+small = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, vocab_size=64, use_cache=False)
+models = [
+    t.LlamaForCausalLM(t.LlamaConfig(**small)),
+    t.GPT2LMHeadModel(t.GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=64, use_cache=False)),
+    t.GemmaForCausalLM(t.GemmaConfig(**small, head_dim=8)),
+]
+sizes = {0: Dim("batch", min=1, max=8), 1: Dim("seq", min=1, max=64)}
+for model in models:
+    ids = torch.arange(14).reshape(2, 7)
+    program = lostwax.export(
+        model.eval(), (ids,), dynamic_shapes=(sizes,), control_flow="sizes"
+    )
+    run = program.module()
+    for batch, length in ((1, 1), (2, 1), (1, 2), (3, 7), (2, 30)):
+        ids = torch.randint(0, 64, (batch, length))
+        torch.testing.assert_close(run(ids).logits, model(ids).logits)
+"""
+
+
+def test_decoders_of_any_length() -> None:
+    pytest.importorskip("transformers")
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", DECODERS],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": "."},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

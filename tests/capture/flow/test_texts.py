@@ -1,0 +1,105 @@
+"""Texts of numbers and tensors: where one decides something, the number itself is asked for."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lostwax import Dim, export
+from lostwax.errors import ConstraintViolationError, LostwaxError
+
+X = torch.ones(3)
+SCALES = {"e0": 1.0, "e1": 2.0}
+log = logging.getLogger(__name__)
+
+
+def look_up(x: Tensor, i: Tensor) -> Any:
+    return x * SCALES.get(f"e{i.item()}", 9.0)
+
+
+def look_up_later(x: Tensor, i: Tensor) -> Any:
+    key = "e" + str(i.item())
+    return x * 2 if key in SCALES else x
+
+
+def compare(x: Tensor, i: Tensor) -> Any:
+    return x * 2 if repr(i.item()) == "1" else x
+
+
+def compare_formatted(x: Tensor, i: Tensor) -> Any:
+    return x * 2 if "{}".format(i.item()) != "1" else x  # noqa: UP032
+
+
+def compare_truth(x: Tensor, i: Tensor) -> Any:
+    return x * 2 if str((i > 0).item()) == "True" else x
+
+
+def compare_tensor(x: Tensor, i: Tensor) -> Any:
+    return x * 2 if str(i) == "tensor(1)" else x
+
+
+def count(x: Tensor, i: Tensor) -> Any:
+    return x * len(f"{i.item()}")
+
+
+def return_it(x: Tensor, i: Tensor) -> Any:
+    return x, f"{i.item()}"
+
+
+def _name(i: Tensor) -> str:
+    return f"e{i.item()}"
+
+
+def name_elsewhere(x: Tensor, i: Tensor) -> Any:
+    return x * SCALES.get(_name(i), 9.0)
+
+
+class Attribute(nn.Module):
+    e0, e1 = 1.0, 2.0
+
+    def forward(self, x: Tensor, i: Tensor) -> Any:
+        return x * getattr(self, f"e{i}", 9.0)
+
+
+DECIDING: list[Any] = [
+    look_up, look_up_later, compare, compare_formatted, compare_truth, compare_tensor, count,
+    return_it, name_elsewhere, Attribute(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", DECIDING)
+def test_a_text_that_decides_is_refused(call: Any) -> None:
+    with pytest.raises(LostwaxError, match="test_texts"):
+        export(call, (X, torch.tensor(1)))
+
+
+def test_a_text_that_is_shown(capsys: Any) -> None:
+    def show(x: Tensor, i: Tensor) -> Tensor:
+        n = i.item()
+        print(n, f"{n} of {x}")
+        log.info(f"{n}")
+        message = f"{n} is too large"
+        if n > 5:
+            raise ValueError(message)
+        torch._check(n >= 0, lambda: f"{n} is less than 0")
+        return x * n
+
+    program = export(show, (X, torch.tensor(1))).module()
+    torch.testing.assert_close(program(X, torch.tensor(3)), X * 3)
+    with pytest.raises(RuntimeError, match="n > 5"):
+        program(X, torch.tensor(6))
+    assert "u0" in capsys.readouterr().out
+
+
+def test_the_text_of_a_size() -> None:
+    def scale(x: Tensor) -> Any:
+        print(f"{x.shape[0]}")
+        return x * {"3": 2.0}.get(f"{x.shape[0]}", 1.0)
+
+    with pytest.raises(ConstraintViolationError, match="test_texts"):
+        export(scale, (X,), dynamic_shapes=({0: Dim("n")},))
+    torch.testing.assert_close(export(scale, (X,)).module()(X), X * 2)

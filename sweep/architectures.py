@@ -29,6 +29,8 @@ class Architecture:
     refused: tuple[str, ...] = ()
     """In these modes ("eval", "train") its Python branches on data: export must say so."""
     dtype: torch.dtype = torch.float64
+    least: int = 0
+    """The least batch that the dynamic program is declared for: 1 or 2 where less is refused."""
 
 
 def _timm(name: str, side: int = 64, **options: Any) -> Architecture:
@@ -41,9 +43,10 @@ def _hf(
     side: int = 32,
     refused: tuple[str, ...] = (),
     dtype: torch.dtype = torch.float64,
+    least: int = 0,
     **config: Any,
 ) -> Architecture:
-    return Architecture("transformers", name, config, inputs, side, refused, dtype)
+    return Architecture("transformers", name, config, inputs, side, refused, dtype, least)
 
 
 # Sizes under the names that most configurations use.
@@ -176,6 +179,12 @@ ARCHITECTURES = [
     _hf("ModernBertModel", pad_token_id=0, **_TINY),
     _hf("FNetModel", **{k: v for k, v in _TINY.items() if k != "num_attention_heads"}),
     _hf("XLNetModel", vocab_size=99, d_model=32, n_layer=2, n_head=4, d_inner=37),
+    _hf("YosoModel", **_TINY),
+    _hf("MraModel", dtype=torch.float32, least=2, max_position_embeddings=64, **_TINY),
+    _hf("RwkvModel", attention_hidden_size=32, context_length=64, use_cache=False,
+        **{k: v for k, v in _TINY.items() if k != "num_attention_heads"}),
+    _hf("FunnelModel", vocab_size=99, d_model=32, n_head=4, d_head=8, d_inner=37,
+        block_sizes=[1, 1], num_decoder_layers=1),
     _hf("GPT2LMHeadModel", **_GPT),
     _hf("GPTNeoXForCausalLM", **_TINY),
     _hf("GPTJForCausalLM", rotary_dim=4, **_GPT),
@@ -202,6 +211,9 @@ ARCHITECTURES = [
         **{**_DECODER, **_EXPERTS}),
     _hf("MambaForCausalLM", vocab_size=99, hidden_size=32, num_hidden_layers=2, state_size=8,
         use_cache=False),
+    _hf("RecurrentGemmaForCausalLM", least=2, lru_width=32, attention_window_size=16,
+        num_key_value_heads=1, pad_token_id=0, use_cache=False,
+        **{**_TINY, "num_hidden_layers": 3}),
     _hf("T5ForConditionalGeneration", "seq2seq", **_T5),
     _hf("BartForConditionalGeneration", "seq2seq", refused=_LAYERDROP, **_SEQ2SEQ),
     _hf("PegasusForConditionalGeneration", "seq2seq", refused=_LAYERDROP, **_SEQ2SEQ),

@@ -22,11 +22,12 @@ SIZES = ((1, 12), (3, 12), (1, 5), (5, 17), (2, 2))
 TEXTS = ("input_ids", "attention_mask", "decoder_input_ids")
 
 
-def dynamic_shapes(args: tuple[Any, ...], kwargs: dict[str, Any], lengths: bool) -> dict[str, Any]:
+def dynamic_shapes(kwargs: dict[str, Any], lengths: bool, least: int = 0) -> dict[str, Any]:
     """For each input by name, or `*` for the one that goes by position."""
-    spec: dict[str, Any] = {"*": {0: Dim("batch")}}
+    batch = Dim("batch", min=least)
+    spec: dict[str, Any] = {"*": {0: batch}}
     for name, value in kwargs.items():
-        spec[name] = {0: Dim("batch")} if isinstance(value, Tensor) else None
+        spec[name] = {0: batch} if isinstance(value, Tensor) else None
         if lengths and name in TEXTS:
             length = "decoder_length" if name.startswith("decoder") else "length"
             spec[name][1] = Dim(length, min=2)  # a single token is decoding: libraries branch on it
@@ -38,7 +39,7 @@ def sweep_dynamic(architecture: Architecture, model: nn.Module) -> str:
     args, kwargs = cast(example(architecture), architecture.dtype)
     has_text = any(name in TEXTS for name in kwargs)
     for lengths in (True, False) if has_text else (False,):
-        spec = dynamic_shapes(args, kwargs, lengths)
+        spec = dynamic_shapes(kwargs, lengths, architecture.least)
         try:
             program = export(model, args, kwargs, dynamic_shapes=spec)
         except ConstraintViolationError:
@@ -52,7 +53,7 @@ def sweep_dynamic(architecture: Architecture, model: nn.Module) -> str:
 
 def compare(architecture: Architecture, model: nn.Module, program: Any, lengths: bool) -> None:
     for batch, length in SIZES:
-        if not lengths and length != 12:
+        if batch < architecture.least or (not lengths and length != 12):
             continue
         call = cast(example(architecture, batch, length), architecture.dtype)
         try:

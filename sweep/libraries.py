@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -44,13 +45,16 @@ def _load(name: str) -> ModuleType:
     # exporter imports by itself would not be seen.
     sys.modules.setdefault("torchao", None)  # type: ignore[arg-type]
     try:
-        _torchvision()
+        if find_spec("torchvision") is not None:  # transformers goes without, timm says why not
+            import_torchvision()
         return import_module(name)
     except ModuleNotFoundError as error:
         raise SystemExit(f"{error}: `make sweep` installs it") from error
 
 
-def _torchvision() -> None:
+def import_torchvision() -> None:
+    """Import torchvision, which transformers imports where it finds it, with its operators declared
+    if the torch that is here is not the one they were built for."""
     try:
         import_module("torchvision")
     except RuntimeError as error:

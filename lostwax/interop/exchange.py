@@ -28,18 +28,24 @@ from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.run.write_back import copy_with_strides
 from lostwax.pt2.graph.decode import decode
 from lostwax.pt2.graph.encode import encode
+from lostwax.pt2.schema import UNREAD
 from lostwax.types import TensorType
 
 if TYPE_CHECKING:
     import torch.export
 
 
-def to_torch(program: ExportedProgram) -> torch.export.ExportedProgram:
+def to_torch(
+    program: ExportedProgram, *, plain_names: bool = False
+) -> torch.export.ExportedProgram:
     """Make a `torch.export.ExportedProgram` of a program, for consumers that take torch's own.
 
     Both share parameters, buffers and constants. Only a buffer that is replaced in each call, and
     shares memory with another one, is copied. The backwards of `torch.autograd.Function`s are left
     out: torch has no form for them.
+
+    A dim that was declared as `batch` is `s_batch` in torch's program. With `plain_names` it is
+    `batch`, for torch.onnx.export and others that do not compile: Inductor needs the `s`.
     """
     from torch._export.serde import schema, serialize
 
@@ -50,14 +56,42 @@ def to_torch(program: ExportedProgram) -> torch.export.ExportedProgram:
     if needs_copies(program):
         program = SeparateWrites()(program)
     records: Any = serialize._dict_to_dataclass(
-        schema.ExportedProgram, _without_own_record(encode(program))
+        schema.ExportedProgram, _without_own_record(encode(program, plain_names))
     )
-    return serialize.ExportedProgramDeserializer().deserialize(
+    made = serialize.ExportedProgramDeserializer().deserialize(
         records,
         _with_peer_fakes(_with_own_memory(program.state_dict, replaced)),
         _with_peer_fakes(_with_own_memory(program.constants, replaced)),
         program.example_inputs,
     )
+    for part in made.graph_module.modules():
+        if isinstance(part, torch.fx.GraphModule):
+            _restore_traced_form(part)
+    return made
+
+
+def _restore_traced_form(module: torch.fx.GraphModule) -> None:
+    """Undo what torch's reader makes otherwise than its tracer, and converters stumble over. It
+    takes every result of an operator, also those that no node of ours reads; and the values of
+    operators that return a list (`split`) are tuples."""
+    before = len(module.graph.nodes)
+    for node in module.graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload):
+            for taken in [user for user in node.users if _is_unread(user, node)]:
+                module.graph.erase_node(taken)
+            if _returns_a_list(node.target):
+                node.meta["val"] = list(node.meta["val"])
+    if len(module.graph.nodes) != before:
+        module.recompile()
+
+
+def _is_unread(node: torch.fx.Node, of: torch.fx.Node) -> bool:
+    return not node.users and node.name.startswith(of.name + UNREAD)
+
+
+def _returns_a_list(op: torch._ops.OpOverload) -> bool:
+    returns = op._schema.returns
+    return len(returns) == 1 and isinstance(returns[0].type, torch.ListType)
 
 
 def show_values(program: ExportedProgram) -> dict[str, Any]:
@@ -86,7 +120,7 @@ def _show_fixed(values: dict[str, Any]) -> dict[str, Any]:
         t: Any = value.fake_type
         return torch.empty_strided(t.size, t.stride, dtype=t.dtype, device=t.device)
 
-    with PeerMode():
+    with PeerMode(allow_non_fake_inputs=True):  # tools give them beside the module's own weights
         shown: dict[str, Any] = pytree.tree_map(show, values)
     return shown
 

@@ -6,8 +6,11 @@ meanwhile keeps what it finds.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
 
 from lostwax.capture.draft import draft_export
 from lostwax.capture.export import export
@@ -34,6 +37,33 @@ _OURS = {
 }
 
 
+class _Patch:
+    """The names of torch's that are replaced while any block lasts. Blocks of several threads may
+    begin and end in any order: the last that ends puts torch's names back."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._blocks: set[object] = set()
+        self._before: dict[str, Any] = {}
+
+    def enter(self, module: ModuleType, block: object) -> None:
+        with self._lock:
+            if not self._blocks:
+                self._before = {n: v for n, v in vars(module).items() if n in _OURS}
+            self._blocks.add(block)
+            vars(module).update({name: _OURS[name] for name in self._before})
+
+    def leave(self, module: ModuleType, block: object) -> None:
+        """End a block, also one that an interrupt kept from beginning."""
+        with self._lock:
+            self._blocks.discard(block)
+            if not self._blocks:
+                vars(module).update(self._before)
+
+
+_PATCH = _Patch()
+
+
 @contextmanager
 def patch_torch_export() -> Iterator[None]:
     """Let `torch.export.export`, `.save`, `.load`, `.unflatten`, `.Dim` and the other names of
@@ -47,12 +77,9 @@ def patch_torch_export() -> Iterator[None]:
     import torch._export.serde.serialize  # `to_torch` needs it, with torch's names in it
     import torch.export
 
-    known = vars(torch.export)
-    before = {name: known[name] for name in _OURS if name in known}
+    block = object()
     try:
-        for name in before:
-            setattr(torch.export, name, _OURS[name])
+        _PATCH.enter(torch.export, block)
         yield
     finally:
-        for name, value in before.items():
-            setattr(torch.export, name, value)
+        _PATCH.leave(torch.export, block)

@@ -25,6 +25,7 @@ from lostwax.location import NOWHERE, Location
 from lostwax.pt2 import original, peer
 from lostwax.pt2.graph.spelling import SymbolWriter
 from lostwax.pt2.graph.symbols import SymbolReader
+from lostwax.pt2.lines import Lines, read_place
 from lostwax.sym import BoolExpr, Expr, Guard, Size, Symbol, current, evaluate, show
 from lostwax.sym.numbers.real import complete_values, definition
 from lostwax.sym.text.parse import parse
@@ -86,9 +87,11 @@ def _hold(guards: Iterable[Guard], values: Mapping[Symbol, int]) -> bool:
         return False
 
 
-def own_record(program: ExportedProgram, symbols: SymbolWriter, beside: Beside) -> dict[str, Any]:
+def own_record(
+    program: ExportedProgram, symbols: SymbolWriter, beside: Beside, lines: Lines
+) -> dict[str, Any]:
     """Our own record: what torch's form has no place for."""
-    guards = [_guard(g, symbols) for g in program.guards]
+    guards = [_guard(g, symbols, lines) for g in program.guards]
     values = {
         path: {name: _texts(value, symbols) for name, value in graph.items()}
         for path, graph in beside.values.items()
@@ -96,9 +99,10 @@ def own_record(program: ExportedProgram, symbols: SymbolWriter, beside: Beside) 
     envs = dict.fromkeys(s.expr.env for s in symbols.symbols.values())
     facts = [symbols.text(fact) for env in envs for fact in dict.fromkeys(env.facts.told)]
     ordered = sorted(symbols.symbols.items(), key=lambda item: item[1].id)
-    told: dict[str, Any] = {name: _describe_symbol(symbol) for name, symbol in ordered}
+    told: dict[str, Any] = {name: _describe_symbol(symbol, lines) for name, symbol in ordered}
     integers = symbols.integers()
-    told |= {n: {"name": r.args[0], "origin": r.args[1]} for n, r in symbols.floats.items()}
+    for name, real in symbols.floats.items():
+        told[name] = {"name": real.args[0], "origin": lines.write_text(real.args[1])}
     return {
         "version": _RECORD_VERSION,
         "guards": guards,
@@ -110,8 +114,11 @@ def own_record(program: ExportedProgram, symbols: SymbolWriter, beside: Beside) 
         "items": beside.items,
         "order": beside.order,
         "numbers": beside.numbers,
-        "ranges": list(limits_by_name(program.range_constraints)),
-        "original": original.write(program),
+        "ranges": [
+            name if name.isidentifier() else [name, *limits]
+            for name, limits in limits_by_name(program.range_constraints).items()
+        ],
+        "original": original.write(program, lines),
         "writes": [s.write and s.write.value for s in program.graph_signature.output_specs],
     }
 
@@ -122,20 +129,17 @@ def _texts(value: Any, symbols: SymbolWriter) -> Any:
     return value if isinstance(value, int) else symbols.text(value)
 
 
-def _guard(guard: Guard, symbols: SymbolWriter) -> dict[str, Any]:
+def _guard(guard: Guard, symbols: SymbolWriter, lines: Lines) -> dict[str, Any]:
     return {
         "cond": symbols.text(guard.cond),
         "kind": guard.kind,
-        "file": guard.where.file,
-        "line": guard.where.line,
-        "function": guard.where.function,
-        "text": guard.where.text,
+        **lines.write_place(guard.where),
         "asked_by": guard.asked_by,
-        "reason": guard.reason,
+        "reason": lines.write_text(guard.reason),
     }
 
 
-def _describe_symbol(symbol: Symbol) -> dict[str, Any]:
+def _describe_symbol(symbol: Symbol, lines: Lines) -> dict[str, Any]:
     return {
         "name": symbol.name,
         "hint": symbol.hint,
@@ -143,7 +147,7 @@ def _describe_symbol(symbol: Symbol) -> dict[str, Any]:
         "hi": symbol.hi,
         "source": symbol.source,
         "declared": symbol.declared,
-        "origin": symbol.origin,
+        "origin": lines.write_text(symbol.origin),
     }
 
 
@@ -232,10 +236,8 @@ def read_facts(
 
 def _own_guard(given: Mapping[str, Any], symbols: SymbolReader) -> Guard | None:
     condition = symbols.expression(given["cond"])
-    place = Location(str(given["file"]), int(given["line"]), str(given["function"]))
-    place.__dict__["text"] = str(given["text"])  # else asking for it would open a file of that name
     texts = (str(given["asked_by"]), str(given["reason"]))
-    return _make_guard(condition, str(given["kind"]), place, *texts)
+    return _make_guard(condition, str(given["kind"]), read_place(given), *texts)
 
 
 def _peer_guard(text: Any, names: Mapping[str, Size]) -> Guard | None:

@@ -100,6 +100,10 @@ def _load(
     archive: Archive, weights: bool, extra_files: dict[str, Any] | None, opset: Mapping[str, int]
 ) -> dict[str, ExportedProgram]:
     _check_container(archive)
+    if extra_files is not None and not isinstance(extra_files, dict):
+        raise TypeError(
+            f"extra_files is a {type(extra_files).__name__}; a dict is wanted, which load fills"
+        )
     names = [name.removesuffix(".json") for name in archive.under("models/")]
     if not names:
         raise LoadError("the archive holds no program")

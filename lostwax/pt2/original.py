@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import keyword
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -20,19 +20,23 @@ from lostwax.ir.data import Asks, Question, Ref, Settings
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.conditions.answers import ATTRIBUTE, QUESTIONS, is_mode
 from lostwax.ir.signature import InputKind
+from lostwax.pt2.lines import Lines
 from lostwax.pt2.peer import argument_names
 
 _KINDS = {kind.name: kind for kind in inspect._ParameterKind}
 _PLAIN = (int, float, bool, str, type(None))
 
 
-def write(program: ExportedProgram) -> dict[str, Any]:
+def write(program: ExportedProgram, lines: Lines) -> dict[str, Any]:
     root = program.root_signature
     signature = None if root is None else root.signature
     arguments = None
     if signature is not None and all(map(_is_plain, signature.parameters.values())):
         arguments = [_argument(p) for p in signature.parameters.values()]
-    asks = None if program.asks is None else asdict(program.asks)
+    asks = None
+    if program.asks is not None:
+        questions = [replace(q, where=lines.write_text(q.where)) for q in program.asks.questions]
+        asks = asdict(replace(program.asks, questions=tuple(questions)))
     found: dict[str, Any] = {
         "arguments": arguments,
         "training": program.training,

@@ -10,7 +10,7 @@ import io
 import json
 import os
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import torch
 
@@ -24,6 +24,7 @@ from lostwax.location import warn
 from lostwax.pt2.container.weights import Payloads, Sharing
 from lostwax.pt2.container.writer import Writer
 from lostwax.pt2.graph.encode import encode
+from lostwax.pt2.lines import Lines
 from lostwax.pt2.peer import find_unchecked, find_unreadable
 from lostwax.pt2.records import check_record_name, close_archive
 from lostwax.pt2.schema import (
@@ -49,19 +50,28 @@ def save(
     opset_version: Mapping[str, int] | None = None,
     pickle_protocol: int = 2,
     example_inputs: bool = True,
+    metadata: Literal["none", "lines", "full"] = "lines",
 ) -> None:
     """Write a program, or several by name, to a path or a binary file.
 
     `torch.export.load` reads what this writes. Programs of one archive share the weights they have
     in common. A program whose weights are fake is saved as structure alone, with a warning. A path
     is replaced only when all is written. `example_inputs=False` leaves the example call out.
+    `metadata` says how much of the user's source the file tells: the innermost line of each node,
+    and no absolute paths; whole stack traces ("full"); or no lines ("none").
     `opset_version` are versions of sets of operators that the file is to name beside aten's, for
     `load` to compare. `pickle_protocol` changes nothing: the example call alone is pickled, by the
     protocol that all readers know.
     """
     _check_target(f)
     opset = _read_opset(opset_version)
-    records = _Records(_by_name(ep), extra_files or {}, opset, example_inputs)
+    lines, extra = Lines(metadata), extra_files or {}
+    if not isinstance(extra, Mapping):
+        raise SaveError(
+            f"extra_files is a {type(extra).__name__}; texts or bytes by name are wanted, "
+            "{'notes.txt': '…'}"
+        )
+    records = _Records(_by_name(ep), extra, opset, example_inputs, lines)
     if isinstance(f, (str, os.PathLike)):
         replace_files({f: records.write})
     elif f.seekable():
@@ -130,7 +140,7 @@ def _to_bytes(name: str, given: Any) -> bytes:
     return bytes(given)
 
 
-def _encode_for_torch(program: ExportedProgram) -> dict[str, Any]:
+def _encode_for_torch(program: ExportedProgram, lines: Lines) -> dict[str, Any]:
     """The JSON object of a program. torch can read all but our own record, which holds the rest."""
     _warn_of_unreadable(program)
     readable = program
@@ -143,9 +153,9 @@ def _encode_for_torch(program: ExportedProgram) -> dict[str, Any]:
         readable = PlainGradients()(readable)
     if needs_copies(readable):
         readable = SeparateWrites()(readable)
-    records = encode(readable)
+    records = encode(readable, lines=lines)
     if readable is not program:
-        records["lostwax"]["whole"] = encode(program)
+        records["lostwax"]["whole"] = encode(program, lines=lines)
     return records
 
 
@@ -178,11 +188,13 @@ class _Records:
         extra: Mapping[str, str | bytes],
         opset: dict[str, int],
         example_inputs: bool,
+        lines: Lines,
     ) -> None:
         if not programs:
             raise SaveError("there is no program to save")
         self.weights, self.constants = Payloads("weight_"), Payloads("tensor_")
         self.small: list[tuple[str, bytes]] = []
+        self.lines = lines
         for name, program in programs.items():
             check_record_name(name)
             _check_program(name, program)
@@ -218,7 +230,7 @@ class _Records:
         add = self.small.append
         add((WEIGHTS_CONFIG.format(name), _json(self.weights.config(program.state_dict))))
         add((CONSTANTS_CONFIG.format(name), _json(self.constants.config(program.constants))))
-        records = _encode_for_torch(program)
+        records = _encode_for_torch(program, self.lines)
         records["opset_version"] = opset
         records["lostwax"]["sharing"] = {
             "weights": self.sharing.describe(program.state_dict),

@@ -27,6 +27,9 @@ WEIGHTS, CONSTANTS, EXTRA = "data/weights/", "data/constants/", "extra/"
 
 POSITIONAL, KEYWORD = 1, 2
 
+# Ends the names of results that no node reads, after the name of their operator.
+UNREAD = "_unused"
+
 # The fields that name the state which a placeholder is for.
 STATE_NAMES = ("parameter_name", "buffer_name", "tensor_constant_name")
 

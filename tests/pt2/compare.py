@@ -38,9 +38,10 @@ def assert_runs_alike(ours: Any, theirs: Any, args: Any, kwargs: Any, times: int
         assert_same(called(ours, args, kwargs), called(theirs, args, kwargs))
 
 
-def saved(program: Any, **options: Any) -> bytes:
+def saved(program: Any, metadata: Any = "full", **options: Any) -> bytes:
+    """A file with all that there is to say of the program."""
     buffer = io.BytesIO()
-    lostwax.save(program, buffer, **options)
+    lostwax.save(program, buffer, metadata=metadata, **options)
     return buffer.getvalue()
 
 

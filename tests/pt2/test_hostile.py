@@ -390,7 +390,9 @@ def test_example_inputs_come_back(good: bytes) -> None:
         ("symbols", {"s0": {"name": "s0", "hint": "4"}}, "says hint '4'"),
         ("facts", ["Symbol('s0', integer=True)"], "is no condition"),
         ("facts", ["false"], "never holds"),
-        ("facts", ["GreaterThan(Symbol('s0', integer=True), Integer(9))"], "contradicts"),
+        ("facts", ["GreaterThan(Symbol('s_b', integer=True), Integer(9))"], "contradicts"),
+        ("ranges", [["s0 + 1", 0, "9"]], "the range of s0 + 1 is 0 to '9'"),
+        ("ranges", [["s0 + 1", 0]], "is not a name"),
         ("values", {"main": {"relu": [1]}}, "our own record of 'relu' is damaged"),
         ("values", {"main": {"relu": ["true", 2, 2, 1, 0]}}, "our own record of 'relu' is damaged"),
         ("values", {"main": {"relu": ["__import__('os')", 2, 2, 1, 0]}}, "not an expression"),
@@ -408,7 +410,7 @@ def test_our_own_record(good: bytes, part: str, value: Any, text: str) -> None:
 
 def test_conditions_that_take_long(good: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lostwax.pt2.graph.decode.MAX_LEARNING", 300)
-    size = "Symbol('s0', integer=True)"
+    size = "Symbol('s_b', integer=True)"
     facts = [f"Unequality(PythonMod(Mul({size}, {size}), Integer({n})), Integer(1))" for n in
              range(3, 99)]  # fmt: skip
     text = "too many, or too intricate"

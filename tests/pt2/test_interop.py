@@ -94,6 +94,35 @@ def test_fake_weights() -> None:
     assert isinstance(back.state_dict["l.weight"], lostwax.FakeTensor)
 
 
+def test_values_are_lists_where_torchs_are() -> None:
+    """Converters tell by it how many results an operator has: IREE refuses a tuple."""
+
+    class Run(nn.Module):
+        def forward(self, x):
+            first = torch.cond(x.sum() > 0, lambda x: x.split(2)[0] * 2, lambda x: x[:2] + 1, (x,))
+            return first, x.unbind(0)[1], x.split(4, 1)[0], torch.topk(x, 2)[0]
+
+    def list_classes(program: Any) -> list[tuple[str, type]]:
+        graphs = [part.graph for _, part in program.graph_module.named_modules()]
+        nodes = [node for graph in graphs for node in graph.nodes if node.op == "call_function"]
+        values = [(str(node.target), type(node.meta["val"])) for node in nodes]
+        return sorted({each for each in values if each[1] in (list, tuple)}, key=str)
+
+    args = (torch.randn(4, 6),)
+    found = list_classes(to_torch(lostwax.export(Run(), args)))
+    assert found == list_classes(torch.export.export(Run(), args))
+    assert {kind for _, kind in found} == {list, tuple}
+
+
+def test_results_that_nobody_reads_are_not_taken() -> None:
+    """Converters refuse statistics of `native_layer_norm` that they do not compute: coremltools."""
+    norm, args = nn.LayerNorm(4), (torch.randn(2, 4),)
+    ours = to_torch(lostwax.export(norm, args))
+    theirs = torch.export.export(norm, args).run_decompositions()
+    assert len(ours.graph.nodes) == len(theirs.graph.nodes)
+    assert_same(ours.module()(*args), norm(*args))
+
+
 def test_what_torch_cannot_describe() -> None:
     class Ceil(nn.Module):
         def forward(self, x):
@@ -190,3 +219,23 @@ def test_executorch() -> None:
     edge = to_edge(to_torch(ours))
     assert "edge" in str(edge.exported_program().graph)
     assert len(edge.to_executorch().buffer) > 1000
+
+
+def test_programs_that_are_not_converted_are_refused(tmp_path: Path) -> None:
+    """As docs/consumers.md lists it; what we can say names what to pass."""
+    program = export(nn.Linear(3, 2), (torch.randn(1, 3),))
+    for function in (
+        lambda: torch.export.save(program, tmp_path / "file.pt2"),  # type: ignore[arg-type]
+        lambda: torch.onnx.export(program, (), dynamo=True, verbose=False),  # type: ignore[arg-type]
+        lambda: torch._inductor.aoti_compile_and_package(program),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(Exception, match=r"ExportedProgram|export"):
+            function()
+    with pytest.raises(AttributeError, match=r"interop\.to_torch\(program\)"):
+        torch.export.unflatten(program)  # type: ignore[arg-type]
+    for name in ("meta", "code", "recompile", "named_modules"):
+        with pytest.raises(AttributeError, match=r"program\.module\(\) is a GraphModule"):
+            getattr(program, name)
+        assert hasattr(program.module(), name)
+    with pytest.raises(AttributeError, match=r"'something'$"):
+        program.something  # noqa: B018

@@ -56,3 +56,12 @@ def test_an_operator_that_writes(program, tmp_path):
     relu(program).target = torch.ops.aten.relu_.default
     with pytest.raises(SaveError, match="breaks the rule 'functional'"):
         lostwax.save(program, tmp_path / "model.pt2")
+
+
+def test_extra_files_that_have_no_names(program, tmp_path):
+    path = tmp_path / "program.pt2"
+    with pytest.raises(SaveError, match="extra_files is a list; texts or bytes by name"):
+        lostwax.save(program, path, extra_files=["notes.txt"])  # type: ignore[arg-type]
+    lostwax.save(program, path)
+    with pytest.raises(TypeError, match="extra_files is a list; a dict is wanted"):
+        lostwax.load(path, extra_files=["notes.txt"])  # type: ignore[call-overload]

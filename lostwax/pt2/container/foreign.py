@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection
 
+from lostwax.pt2.container.writer import LENGTH, LENGTH_MARK
+
 _LOCAL = struct.Struct("<IHHHHHIIIHH")
 
 _WRITE = "lostwax.save and torch.export.save write programs"
@@ -74,11 +76,23 @@ def _describe_truncated(view: memoryview) -> str:
         name = bytes(view[at + _LOCAL.size : at + _LOCAL.size + name_size]).decode(errors="replace")
         at += _LOCAL.size + name_size + int(fields[10]) + int(fields[7])
     if at > len(view):
-        where = f"in the record {name!r}, and has more than {at} bytes when whole"
+        where = f"in the record {name!r}"
+    whole = _read_length(view) or at
+    least = "" if whole != at else "more than "
+    long = f"; it has {least}{whole} when whole" if whole > len(view) else ""
     return _say(
-        f"cut off: a zip file that ends after {len(view)} bytes, {where}",
+        f"cut off: a zip file that ends after {len(view)} bytes, {where}{long}",
         "copy or download it again, or save it anew",
     )
+
+
+def _read_length(view: memoryview) -> int:
+    """The length that our own files say in their first record; 0 if this does not."""
+    at = _LOCAL.size + int(_LOCAL.unpack_from(view)[9]) if len(view) >= _LOCAL.size else 0
+    if not at or at + LENGTH.size > len(view):
+        return 0
+    *mark, length = LENGTH.unpack_from(view, at)
+    return int(length) if tuple(mark) == LENGTH_MARK else 0
 
 
 def _say(what: str, fix: str) -> str:

@@ -20,6 +20,10 @@ _CHUNK = 4 << 20
 _DATE = 0x21  # the first of January 1980: zip has no earlier day
 _UTF8 = 0x800
 _BIG = 0xFFFFFFFF
+LENGTH = struct.Struct("<2sHQ")
+LENGTH_MARK = (b"LW", 8)
+"""The extra field of the first record with the length of the whole file, by which a file that was
+cut off can be told how long it should be."""
 
 
 class _Entry(NamedTuple):
@@ -57,8 +61,8 @@ class Writer:
         return [(entry.name.decode(), _join_checksums(entry)) for entry in self._entries]
 
     def close(self) -> None:
-        """Write the directory, and the checksums that were not known when their headers were
-        written."""
+        """Write the directory, and the checksums and the length that were not known when headers
+        were written."""
         self._checksums.finish()
         directory = b"".join(_directory_entry(e, _join_checksums(e)) for e in self._entries)
         start = self._at
@@ -68,6 +72,9 @@ class Writer:
             if entry.size >= _LARGE:
                 self._file.seek(self._start + entry.header + 14)
                 self._file.write(struct.pack("<I", _join_checksums(entry)))
+        for first in self._entries[:1]:
+            self._file.seek(self._start + 30 + len(first.name))
+            self._file.write(LENGTH.pack(*LENGTH_MARK, self._at))
         self._file.seek(self._start + self._at)
 
     def abandon(self) -> None:
@@ -81,9 +88,10 @@ class Writer:
 
 def _local_header(entry: _Entry, crc: int) -> bytes:
     wide = struct.pack("<HHQQ", 1, 16, entry.size, entry.size) if entry.size >= _BIG else b""
-    fixed = 30 + len(entry.name) + len(wide) + 4
+    length = b"" if entry.header else LENGTH.pack(*LENGTH_MARK, 0)
+    fixed = 30 + len(entry.name) + len(length) + len(wide) + 4
     padding = -(entry.header + fixed) % _ALIGNMENT
-    extra = wide + struct.pack("<2sH", b"FB", padding) + b"Z" * padding
+    extra = length + wide + struct.pack("<2sH", b"FB", padding) + b"Z" * padding
     size = min(entry.size, _BIG)
     version = 45 if wide else 20
     fields = (0x04034B50, version, _UTF8, 0, 0, _DATE, crc, size, size)

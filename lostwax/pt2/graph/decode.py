@@ -38,7 +38,15 @@ from lostwax.pt2.graph.symbols import SymbolReader, hints_of
 from lostwax.pt2.graph.targets import target_named, unspeakable
 from lostwax.pt2.guards import flat_places, places, read_facts, read_guards
 from lostwax.pt2.limits import MAX_DIMS, MAX_GRAPH_DEPTH, MAX_LEARNING
-from lostwax.pt2.schema import DTYPES, KEYWORD, LAYOUTS, MEMORY_FORMATS, OPSET, SCHEMA_MAJOR
+from lostwax.pt2.schema import (
+    DTYPES,
+    KEYWORD,
+    LAYOUTS,
+    MEMORY_FORMATS,
+    OPSET,
+    SCHEMA_MAJOR,
+    UNREAD,
+)
 from lostwax.sym import Expr, ShapeEnv, Size
 from lostwax.types import TensorType
 
@@ -174,24 +182,36 @@ def _dialect(given: Json) -> str:
 # ------------------------------------------------------------------------------------------- ranges
 
 
-def _ranges(given: Json) -> dict[str, tuple[int | None, int | None]]:
-    found = {}
-    for name, limits in given["range_constraints"].items():
-        lo, hi = limits["min_val"], limits["max_val"]
-        if not all(b is None or b.__class__ is int for b in (lo, hi)):
-            raise LoadError(f"the range of {name} is {lo!r} to {hi!r}")
-        found[name] = (lo, hi)
-    return found
+Limits = tuple[int | None, int | None]
+
+
+def _ranges(given: Json) -> dict[str, Limits]:
+    return {
+        name: _limits(name, limits["min_val"], limits["max_val"])
+        for name, limits in given["range_constraints"].items()
+    }
+
+
+def _limits(name: str, lo: Any, hi: Any) -> Limits:
+    if not all(b is None or b.__class__ is int for b in (lo, hi)):
+        raise LoadError(f"the range of {name} is {lo!r} to {hi!r}")
+    return lo, hi
 
 
 def _constraints(given: Json, symbols: SymbolReader) -> RangeConstraints:
     """Of the symbols that the program has, and of sizes that are computed of them."""
     limits = _ranges(given)
     own = given.get("lostwax")
-    names = own["ranges"] if isinstance(own, dict) else list(limits)
     in_files = {told["name"]: name for name, told in symbols.told.items()}
-    found = ((symbols.find_named(n), limits[in_files.get(n, n)]) for n in map(_text, names))
-    return RangeConstraints((e, both) for e, both in found if e is not None)
+    found = {}
+    for entry in own["ranges"] if isinstance(own, dict) else list(limits):
+        if isinstance(entry, list) and len(entry) == 3:  # of an expression
+            name = _text(entry[0])
+            found[symbols.find_named(name)] = _limits(name, *entry[1:])
+        else:
+            name = _text(entry)
+            found[symbols.find_named(name)] = limits[in_files.get(name, name)]
+    return RangeConstraints((e, both) for e, both in found.items() if e is not None)
 
 
 def _text(value: Any) -> str:
@@ -441,7 +461,7 @@ class _GraphReader:
         name = self._name(given.get("name") or base_name(target))
         node = self._append("call_function", name, target, args, kwargs)
         outputs = given["outputs"]
-        unread = f"{given.get('name')}_unused"
+        unread = f"{given.get('name')}{UNREAD}"
         schema_list = isinstance(target, OpOverload) and len(target._schema.returns) == 1
         if schema_list and len(outputs) == 1:
             value: Any = self._items(node, outputs[0]["as_tensors"], unread, meta)

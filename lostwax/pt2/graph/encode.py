@@ -35,6 +35,8 @@ from lostwax.ir.signature import (
     SymFloatArgument,
     SymIntArgument,
 )
+from lostwax.ops.registry import has_trait
+from lostwax.ops.traits import Trait
 from lostwax.pt2 import peer
 from lostwax.pt2.container.weights import device_json
 from lostwax.pt2.graph import metadata
@@ -42,6 +44,7 @@ from lostwax.pt2.graph.spelling import SymbolWriter, as_recorded, settle, settle
 from lostwax.pt2.graph.targets import argument_names, name_of, unspeakable
 from lostwax.pt2.graph.treespec import namedtuple_fields, tree_text
 from lostwax.pt2.guards import Beside, example_sizes, guards_code, own_record
+from lostwax.pt2.lines import WHOLE, Lines
 from lostwax.pt2.schema import (
     DTYPE_NUMBERS,
     KEYWORD,
@@ -51,6 +54,7 @@ from lostwax.pt2.schema import (
     POSITIONAL,
     SCHEMA_MAJOR,
     SCHEMA_MINOR,
+    UNREAD,
 )
 from lostwax.sym import Expr
 from lostwax.sym.numbers.real import Real
@@ -59,9 +63,10 @@ Json = dict[str, Any]
 _NUMBER = {"int": "as_sym_int", "float": "as_sym_float", "bool": "as_sym_bool"}
 
 
-def encode(program: ExportedProgram) -> Json:
-    """The JSON object of a program."""
-    symbols = SymbolWriter(example_sizes(program))
+def encode(program: ExportedProgram, plain_names: bool = False, lines: Lines = WHOLE) -> Json:
+    """The JSON object of a program. `plain_names` says how dims are called (`DimNames`), `lines`
+    how much is told of the user's source."""
+    symbols = SymbolWriter(example_sizes(program), plain_names)
     specs = program.graph_signature
     constants = {
         s.arg.name: s.arg.value
@@ -69,7 +74,7 @@ def encode(program: ExportedProgram) -> Json:
         if s.kind is InputKind.USER_INPUT and isinstance(s.arg, ConstantArgument)
     }
     beside = Beside()
-    graph = _GraphWriter(program.graph_module, symbols, beside).graph(constants)
+    graph = _GraphWriter(program.graph_module, symbols, beside, lines).graph(constants)
     if isinstance(program.range_constraints, RangeConstraints):
         for limited in program.range_constraints.limits:  # also of what no node has any more
             symbols.text(limited)
@@ -96,14 +101,16 @@ def encode(program: ExportedProgram) -> Json:
         "verifiers": [program.dialect],
         "torch_version": torch.__version__,
         "guards_code": guards_code(program),
-        "lostwax": own_record(program, symbols, beside),
+        "lostwax": own_record(program, symbols, beside, lines),
     }
 
 
 def _ranges(program: ExportedProgram, symbols: SymbolWriter) -> Json:
+    """The limits of symbols. Those of `2*s0 + 1` are in our own record: torch reads them, and fails
+    when it decomposes the program."""
     in_files = {symbol.name: name for name, symbol in symbols.symbols.items()}
     given = limits_by_name(program.range_constraints)
-    limits = {in_files.get(name, name): bounds for name, bounds in given.items()}
+    limits = {in_files.get(n, n): bounds for n, bounds in given.items() if n.isidentifier()}
     for name, symbol in symbols.symbols.items():
         limits.setdefault(name, (symbol.lo, symbol.hi))
     limits |= dict.fromkeys(symbols.floats, (None, None))
@@ -151,9 +158,15 @@ class _GraphWriter:
     """One graph with its own names."""
 
     def __init__(
-        self, module: GraphModule, symbols: SymbolWriter, beside: Beside, path: str = "main"
+        self,
+        module: GraphModule,
+        symbols: SymbolWriter,
+        beside: Beside,
+        lines: Lines,
+        path: str = "main",
     ) -> None:
         self.module, self.symbols, self.beside, self.path = module, symbols, beside, path
+        self.lines = lines
         self.taken = {node.name for node in module.graph.nodes}
         self.folded: dict[Node, Node] = {}
         """A second reading of the same result, by the first one."""
@@ -269,7 +282,7 @@ class _GraphWriter:
             "target": name,
             "inputs": inputs,
             "outputs": self._outputs(node, value, form),
-            "metadata": metadata.write(node.meta),
+            "metadata": metadata.write(node.meta, self.lines),
             "is_hop_single_tensor_return": single,
             "name": node.name,
         }
@@ -285,7 +298,10 @@ class _GraphWriter:
         if len(node.args) > len(names):
             raise SaveError(f"{name} takes {len(names)} arguments, {len(node.args)} are given")
         empty = form.empty if form is not None else {}
-        args = list(node.args)
+        args, kwargs = list(node.args), node.kwargs
+        if has_trait(node.target, Trait.ASSERTS):  # its message may name the user's line
+            args = [self._message(a) for a in args]
+            kwargs = {n: self._message(a) for n, a in kwargs.items()}
         unnamed = unspeakable(node.target) if isinstance(node.target, OpOverload) else None
         if unnamed is not None and unnamed[0] == len(args):
             args.append(unnamed[1])
@@ -295,16 +311,19 @@ class _GraphWriter:
         ]
         given += [
             {"name": n, "arg": self.argument(a, empty.get(n)), "kind": KEYWORD}
-            for n, a in node.kwargs.items()
+            for n, a in kwargs.items()
         ]
         return given
+
+    def _message(self, value: Any) -> Any:
+        return self.lines.write_text(value) if isinstance(value, str) else value
 
     def _outputs(self, node: Node, value: Any, form: _Form | None) -> list[Json]:
         if form is not None and form.returns == 0:
             return []
         if not isinstance(value, (tuple, list)):
             return [self._value(node.name, value)]
-        unread = f"{node.name}_unused"
+        unread = node.name + UNREAD
         if form is not None and form.returns_list:
             return [self._list(value, self._readers(node), unread)]
         readers = self._readers(node)
@@ -340,8 +359,8 @@ class _GraphWriter:
     def _keep_metadata(self, item: Node, node: Node) -> None:
         """Note the metadata of a node that reads an item, if it is not that of the node it
         reads."""
-        told = metadata.write(item.meta)
-        if told != metadata.write(node.meta):
+        told = metadata.write(item.meta, self.lines)
+        if told != metadata.write(node.meta, self.lines):
             self.beside.items.setdefault(self.path, {})[item.name] = told
 
     def _free(self, name: str) -> str:
@@ -380,12 +399,15 @@ class _GraphWriter:
         path = str(node.target)
         child = find_attribute(self.module, path)
         if not isinstance(child, GraphModule):
-            raise SaveError(f"{path} is no graph; only graphs are read as attributes")
+            raise SaveError(
+                f"{path} is no graph; only graphs are read as attributes\n  instead: save the "
+                "program before to_backend; to_executable() writes delegates into a .pte file"
+            )
         self.placed.append(node.name)
         name = path.replace(".", "_")
         while self.graph_names.setdefault(name, child) is not child:
             name += "_"
-        inner = _GraphWriter(child, self.symbols, self.beside, f"{self.path}.{name}")
+        inner = _GraphWriter(child, self.symbols, self.beside, self.lines, f"{self.path}.{name}")
         return {"as_graph": {"name": name, "graph": inner.graph()}}
 
     def _operand_name(self, value: Any) -> str:

@@ -17,7 +17,9 @@ from torch import nn
 
 from lostwax.errors import LoadError, SaveError
 from lostwax.ir.decompose.decompose import Origin
+from lostwax.ir.graph.lookup import WHOLE
 from lostwax.pt2.graph.targets import name_of, target_named
+from lostwax.pt2.lines import Lines
 
 _OUTER_COMMA = re.compile(r",(?![^\[]*\])")
 
@@ -27,11 +29,12 @@ _NO_MODULE = {"L__self__": ("", "lostwax.NoModule")}
 nodes."""
 
 
-def write(meta: dict[str, Any]) -> dict[str, str]:
+def write(meta: dict[str, Any], lines: Lines) -> dict[str, str]:
     """The entries of `node.meta` that files keep."""
     out: dict[str, str] = {}
-    if meta.get("stack_trace"):
-        out["stack_trace"] = meta["stack_trace"]
+    trace = lines.write_trace(meta.get("stack_trace") or "")
+    if trace:
+        out["stack_trace"] = trace
     stack = (meta.get("nn_module_stack") or _NO_MODULE).items()
     out["nn_module_stack"] = ";".join(f"{k},{p},{_type_text(t)}" for k, (p, t) in stack)
     if meta.get("source_fn_stack"):
@@ -46,6 +49,8 @@ def write(meta: dict[str, Any]) -> dict[str, str]:
     if meta.get("decomposed_from"):  # our own: torch's reader passes over it
         origins = meta["decomposed_from"]
         out["decomposed_from"] = ";".join(f"{o.name},{name_of(o.target)}" for o in origins)
+    if meta.get(WHOLE):  # our own, too
+        out[WHOLE] = name_of(meta[WHOLE])
     return out
 
 
@@ -66,6 +71,8 @@ def read(given: dict[str, Any]) -> dict[str, Any]:
     if given.get("decomposed_from"):
         parts = [part.partition(",") for part in given["decomposed_from"].split(";")]
         out["decomposed_from"] = tuple(Origin(n, target_named(t)) for n, _, t in parts)
+    if given.get(WHOLE):
+        out[WHOLE] = target_named(given[WHOLE])
     return out
 
 

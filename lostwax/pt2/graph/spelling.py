@@ -8,11 +8,12 @@ expressions and not with their expansions. What `symbols.py` would not read back
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
 from lostwax.errors import SaveError
+from lostwax.pt2.graph.symbols import SIZE_OF, WORDS
 from lostwax.pt2.limits import MAX_CHAIN
 from lostwax.sym import BoolExpr, Expr, Size, Symbol, current, evaluate, known
 from lostwax.sym.expressions.expr import Atom
@@ -37,10 +38,12 @@ class SymbolWriter:
     `defined` the names that were given to expressions, with their texts.
 
     `examples` has the values of all symbols in an example that is not the program's own.
+    `plain_names` says how dims are called: `DimNames`.
     """
 
-    def __init__(self, examples: Mapping[Symbol, int]) -> None:
+    def __init__(self, examples: Mapping[Symbol, int], plain_names: bool = False) -> None:
         self.examples = examples
+        self.names = DimNames(plain_names)
         self.symbols: dict[str, Symbol] = {}
         self.floats: dict[str, Real] = {}
         self.defined: list[tuple[str, str]] = []
@@ -111,7 +114,7 @@ class SymbolWriter:
         if not isinstance(atom, Symbol):
             _check_extent(atom)
             return self._shorten(atom.expr, to_srepr(atom.expr, self._spelled))
-        name = file_name(atom)
+        name = self.names.find(atom)
         self.symbols[name] = atom
         positive = not atom.unbacked and atom.lo is not None and atom.lo >= 0
         # torch takes a size for positive, and allows 0 and 1 all the same
@@ -143,7 +146,7 @@ class SymbolWriter:
     def _free_name(self, value: Expr | Real) -> str:
         """torch takes `u` and `zuf` for the beginning of a number of data."""
         if not self._taken:
-            self._taken = {file_name(s) for s in value.env.symbols}
+            self._taken = {self.names.find(s) for s in value.env.symbols}
         is_float = isinstance(value, Real)
         kind = ("zuf" if is_float else "u") if value.unbacked else ("ef" if is_float else "e")
         number = 0
@@ -301,10 +304,44 @@ _FLOAT_FUNCTIONS = {
 }
 
 
-def file_name(symbol: Symbol) -> str:
-    """The name of a symbol in files. torch takes `u` and `zuf` for the beginning of an unbacked
-    one."""
-    name = symbol.name
-    if not symbol.unbacked and name.startswith(("u", "zuf")):
-        return f"s_{name}"
-    return name
+class DimNames:
+    """How the symbols of a program are called in torch's part of a file: a dim that was declared as
+    `batch` is `s_batch` there.
+
+    torch tells from the first letters of a symbol's name what it is (a size begins with `s`, an
+    index with `i`, a number of data with `u`), and Inductor writes the name into C++. With
+    `plain`, the dim is `batch`, which all that compile nothing can read.
+    """
+
+    def __init__(self, plain: bool) -> None:
+        self.plain = plain
+        self._found: dict[Symbol, str] = {}
+
+    def find(self, symbol: Symbol) -> str:
+        if symbol not in self._found:
+            self._add(symbol.expr.env.symbols)
+        return self._found[symbol]
+
+    def _add(self, symbols: Iterable[Symbol]) -> None:
+        """Name all symbols of an environment. None of them gets the name of another."""
+        taken = {s.name for s in symbols} | set(self._found.values())
+        for symbol in symbols:
+            name = self._propose(symbol)
+            while name in taken and name != symbol.name:
+                name += "_"
+            self._found[symbol] = name
+            taken.add(name)
+
+    def _propose(self, symbol: Symbol) -> str:
+        name, declared = symbol.name, symbol.declared
+        if symbol.unbacked:
+            return name
+        if declared is not None and _IDENTIFIER.fullmatch(declared):
+            is_plain = self.plain and not _MISREAD.match(declared) and declared not in WORDS
+            return declared if is_plain else SIZE_OF + declared
+        return SIZE_OF + name if _MISREAD.match(name) else name
+
+
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_MISREAD = re.compile("u|zf|zuf", re.IGNORECASE)
+"""How names begin that torch takes for a number of data, or for a float."""

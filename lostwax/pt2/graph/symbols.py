@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
+from itertools import count
 from typing import Any
 
 from lostwax.errors import LoadError, ParseError
@@ -46,6 +47,8 @@ _UNBACKED_FLOAT = re.compile(r"zuf\d+", re.ASCII)
 # what sympy writes of a function that it has read without knowing it
 _UNKNOWN_FUNCTION = re.compile(r"Function\('(\w+)'\)\(", re.ASCII)
 _LONGEST_NAME = 200
+SIZE_OF = "s_"
+"""How the name of a declared dim begins in files."""
 Json = Mapping[str, Any]
 
 
@@ -163,11 +166,18 @@ class SymbolReader:
                 lo = 0
             hint = _example_within(told.get("hint", self.hints.get(name)), lo, hi)
             source, declared = told.get("source"), told.get("declared")
+            if not told and name.startswith(SIZE_OF):
+                own, declared = self._find_free_name(), name.removeprefix(SIZE_OF)
             made = self.env.symbol(
                 own, hint=hint, lo=lo, hi=hi, source=source or own, declared=declared
             )
         self.names[name] = self.own[own] = made
         return made
+
+    def _find_free_name(self) -> str:
+        """A name as lostwax gives it to the size of an input."""
+        taken = {s.name for s in self.env.symbols} | self.ranges.keys() | self.hints.keys()
+        return next(name for name in map("s{}".format, count()) if name not in taken)
 
     # ---- floats, and choices between integers
 
@@ -356,3 +366,5 @@ _MIXED: Mapping[str, Function] = {
         for name in both
     },
 }
+WORDS = frozenset({"Symbol", *_MIXED, *_CONSTANTS})
+"""What texts of expressions are made of, beside the names of symbols."""

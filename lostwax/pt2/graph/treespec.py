@@ -15,6 +15,7 @@ from torch.utils import _pytree
 from torch.utils._pytree import TreeSpec
 
 from lostwax.errors import LoadError, SaveError
+from lostwax.ir.registrations import registration_code
 from lostwax.pt2.limits import MAX_TREE_DEPTH
 
 _PROTOCOL = 1
@@ -150,10 +151,11 @@ def _named_tuple(name: Any, count: int) -> Any:
 def _find_registered(name: Any, context: Any) -> tuple[Any, Any]:
     cls = _pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
     if cls is None:
+        known = f"lostwax.register_dataclass(cls, serialized_type_name={name!r})"
+        code = registration_code(str(name), str(context)) or f"for a dataclass with {known}"
         raise LoadError(
             f"the container {name!r} is not registered in this process\n"
-            "  fix: register it as when the program was saved, for a dataclass with "
-            f"lostwax.register_dataclass(cls, serialized_type_name={name!r}), then load again"
+            f"  fix: register it as when the program was saved, {code}, then load again"
         )
     read = _pytree.SUPPORTED_SERIALIZED_TYPES[cls].from_dumpable_context
     if read is None:

@@ -111,7 +111,7 @@ def test_a_failed_save_leaves_the_old_file(
 def test_the_same_bytes(net: Net, tmp_path: Path) -> None:
     one, other = (saved(lostwax.export(net, ARGS)) for _ in range(2))
     assert one == other
-    lostwax.save(lostwax.export(net, ARGS), tmp_path / "another name.pt2")
+    lostwax.save(lostwax.export(net, ARGS), tmp_path / "another name.pt2", metadata="full")
     assert (tmp_path / "another name.pt2").read_bytes() == one
 
 
@@ -149,7 +149,7 @@ def test_to_a_stream_that_cannot_seek(program: Any) -> None:
             return False
 
     pipe = Pipe()
-    lostwax.save(program, pipe)
+    lostwax.save(program, pipe, metadata="full")
     assert pipe.getvalue() == saved(program)
 
 

@@ -69,9 +69,27 @@ def test_how_long_a_file_should_be(tmp_path):
         lostwax.load(tmp_path / "half.pt2")
     text = str(caught.value)
     assert f"it is cut off: a zip file that ends after {half} bytes, in the record" in text
-    least = int(text.partition("has more than ")[2].split()[0])
-    assert half < least < len(PROGRAM)
+    assert f"; it has {len(PROGRAM)} when whole\n" in text
     assert "copy or download it again" in text
+
+
+def test_how_long_a_file_should_be_that_does_not_say_it():
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        file.writestr("a/model.json", bytes(1000))
+    whole = buffer.getvalue()
+    half = len(whole) // 2
+    with pytest.raises(LoadError, match=f"after {half} bytes, in the record 'a/model.json'") as e:
+        lostwax.load(io.BytesIO(whole[:half]))
+    least = int(str(e.value).partition("has more than ")[2].split()[0])
+    assert half < least < len(whole)
+
+
+def test_the_length_in_a_file_is_not_trusted():
+    at = PROGRAM.index(b"LW\x08\x00") + 4
+    for length in (0, 3, 2**64 - 1):
+        wrong = PROGRAM[:at] + length.to_bytes(8, "little") + PROGRAM[at + 8 :]
+        assert lostwax.load(io.BytesIO(wrong)).module()(torch.ones(1, 3)).shape == (1, 4)
 
 
 @pytest.mark.parametrize("length", range(1, len(PROGRAM), 97))

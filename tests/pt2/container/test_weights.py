@@ -255,7 +255,7 @@ def test_save_says_what_torch_does_not_check(recwarn: pytest.WarningsRecorder) -
     with pytest.warns(UserWarning, match="torch does not check") as told:
         _saved(program)
     (text,) = [str(w.message) for w in told]
-    assert "y: requires_grad is False, asked at test_weights.py" in text
+    assert "y: requires_grad is False, asked at tests/pt2/container/test_weights.py" in text
     assert "x * (2 if y.requires_grad else 3)" in text
     with pytest.warns(UserWarning, match="y is written to, and shares no memory with other inputs"):
         _saved(lostwax.export(lambda x, y: x + y.add_(1), (x, torch.ones(3))))

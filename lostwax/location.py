@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import linecache
+import os
+import re
 import sys
 import warnings
 from dataclasses import dataclass
@@ -34,11 +36,54 @@ class Location:
         return linecache.getline(self.file, self.line).strip()
 
     def __str__(self) -> str:
-        place = f"{Path(self.file).name}:{self.line} in {self.function}"
+        if self.line == 0:
+            return UNKNOWN
+        place = f"{show_path(self.file)}:{self.line} in {self.function}"
         return f"{place}: {self.text}" if self.text else place
 
 
+def show_path(file: str) -> str:
+    """A file as terminals and editors open it: relative to the working directory if it is below,
+    else as it is."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # the working directory is gone
+        return file
+    return file.removeprefix(here.rstrip("/") + "/")
+
+
+def shorten_path(file: str) -> str:
+    """A file without the names of this machine's folders: relative to the folder that packages are
+    installed in, or to the working directory, else its name alone."""
+    if not os.path.isabs(file):
+        return file
+    for installed in ("/site-packages/", "/dist-packages/"):
+        if installed in file:
+            return file.rpartition(installed)[2]
+    shown = show_path(file)
+    is_below = not os.path.isabs(shown) and file != f"/{shown}"  # everything is below of "/"
+    return shown if is_below else Path(file).name
+
+
 NOWHERE = Location("<unknown>", 0, "<unknown>")
+UNKNOWN = "an unknown line"
+"""How `NOWHERE` is shown."""
+
+_SHOWN = re.compile(
+    r"(?:(?<=\bat )|^)"  # "item() at model.py:3 in forward: x.item()", or the place alone
+    r"(?P<file>/[^\n]*?|<[^\n]*?>|(?:(?! at )[^\n])+?)"
+    r"(?P<line>:\d+ in [^\s:]+(?:: [^\n]*)?)"
+)
+
+
+def shorten_places(text: str) -> str:
+    """A text with the files of the locations in it shortened."""
+    return _SHOWN.sub(lambda found: shorten_path(found["file"]) + found["line"], text)
+
+
+def strip_places(text: str) -> str:
+    """A text without the locations in it."""
+    return _SHOWN.sub(UNKNOWN, text)
 
 
 def is_user_code(code: CodeType) -> bool:
@@ -62,9 +107,13 @@ JUDGED = _CACHE.table
 
 
 def is_of_torch(file: str) -> bool:
-    """Is it a file of lostwax, of torch or of Triton?"""
-    in_packages = any(f"-packages/{name}/" in file for name in ("torch", "triton"))
+    """Is it a file of lostwax, of torch, of Triton, or of sympy, which torch imports in the middle
+    of a capture?"""
+    in_packages = any(f"-packages/{name}/" in file for name in _OF_TORCH)
     return in_packages or file.startswith(_HOUSE)
+
+
+_OF_TORCH = ("torch", "triton", "sympy", "mpmath")
 
 
 @cached(2000)
@@ -95,7 +144,11 @@ def asking_frame() -> FrameType:
 
 
 def _is_between(code: CodeType) -> bool:
-    if code.co_name == "__bool__":  # who knows what others make of the truth
+    if code.co_name in (
+        "__bool__",
+        "__index__",
+        "__int__",
+    ):  # who knows what others make of the truth
         return is_of_torch(code.co_filename)
     return code.co_name == "__instancecheck__" and not is_user_code(code)
 
@@ -107,15 +160,22 @@ def is_asked_by_user() -> bool:
 
 def user_location() -> Location:
     """The nearest frame of user code above the caller."""
-    frame = _user_frame(sys._getframe(1))
+    frame = find_user_frame(sys._getframe(1))
     if frame is None:
         return NOWHERE
     return Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
+def locate_line(frame: FrameType, line: int) -> Location:
+    """A line of a function that runs; of one of the house, the user's line that it runs for."""
+    if not is_user_code(frame.f_code) and (above := find_user_frame(frame)) is not None:
+        frame, line = above, above.f_lineno
+    return Location(frame.f_code.co_filename, line, frame.f_code.co_name)
+
+
 def warn(text: str) -> None:
     """Warn at the nearest line of the user's, however deep in the house this is called."""
-    frame = _user_frame(sys._getframe(1))
+    frame = find_user_frame(sys._getframe(1))
     if frame is None:
         warnings.warn(text, stacklevel=2)
         return
@@ -125,7 +185,8 @@ def warn(text: str) -> None:
     warnings.warn_explicit(text, UserWarning, file, frame.f_lineno, module, registry)
 
 
-def _user_frame(frame: FrameType | None) -> FrameType | None:
+def find_user_frame(frame: FrameType | None) -> FrameType | None:
+    """The nearest frame of user code, from this one on."""
     while frame is not None:
         code = frame.f_code
         found = JUDGED.get(id(code))

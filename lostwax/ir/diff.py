@@ -16,6 +16,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from lostwax.fake import FakeTensor
+from lostwax.ir.graph.delegate import find_delegates
 from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.ranges import limits_by_name
@@ -109,6 +110,18 @@ def _graphs(a: GraphModule, b: GraphModule, path: str) -> Iterator[Change]:
     for name, child in others.items():
         if name not in mine:
             yield Change("graph", f"{path}{name}", "", f"{len(child.graph.nodes)} nodes")
+    yield from _table("delegate", _delegates(a, path), _delegates(b, path))
+
+
+def _delegates(module: GraphModule, path: str) -> dict[str, str]:
+    """Each delegate of a graph: its backend, and a hash of its payload and settings."""
+    found = {}
+    for node, delegate in find_delegates(module.graph):
+        settings = ((spec.key, spec.value) for spec in delegate.compile_specs)
+        data = delegate.processed_bytes + repr([*settings, *delegate.named_data]).encode()
+        text = f"{delegate.extra_repr()}, {hashlib.blake2b(data, digest_size=6).hexdigest()}"
+        found[f"{path}{node.args[0]}"] = text
+    return found
 
 
 def _lines(graph: Graph, path: str) -> list[tuple[str, str]]:

@@ -33,7 +33,7 @@ class ExportedProgram(Program):
     """
 
     _report: Any
-    """What `draft_export` found; other programs have none."""
+    """What `draft_export` or a strict export found; other programs have none."""
 
     def module(self, check_guards: bool = True) -> torch.nn.Module:
         """An ordinary `nn.Module` that runs this program.
@@ -113,12 +113,13 @@ class ExportedProgram(Program):
 
         def __getattr__(self, name: str) -> Any:
             """Say what is missing. What torch's own functions look for means that they were called
-            with a program of ours."""
-            hint = "; a function of torch.export? It takes lostwax.interop.to_torch(program)"
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}"
-                + (hint if name in _LOOKED_FOR_BY_TORCH else "")
-            )
+            with a program of ours; what a GraphModule has, that it is taken for one."""
+            hint = ""
+            if name in _LOOKED_FOR_BY_TORCH:
+                hint = "; a function of torch.export? It takes lostwax.interop.to_torch(program)"
+            elif name == "meta" or (hasattr(GraphModule, name) and not name.startswith("_")):
+                hint = "; program.module() is a GraphModule, which has it"
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotCallableError(

@@ -88,14 +88,15 @@ def check_leaf(value: Any, path: str, what: str = "") -> None:
 
 def _way_out(value: Any, name: str, is_result: bool) -> str:
     """What the user can write instead of a leaf that programs do not support."""
+    from lostwax.ir.registrations import registration_code
+
     cls = type(value)
     name = "x" if is_result else name
     module = cls.__module__.partition(".")[0]
     if dataclasses.is_dataclass(cls):
         return f"lostwax.register_dataclass({cls.__name__}), or pass its tensors themselves"
-    if cls.__name__ == "DynamicCache" and module == "transformers":
-        it = "register_dynamic_cache_export_support"
-        return f"from transformers.integrations.executorch import {it}; {it}()"
+    if module == "transformers" and (code := registration_code(f"{cls.__module__}.{cls.__name__}")):
+        return code
     if module == "numpy":
         return f"torch.as_tensor({name})" if hasattr(value, "__len__") else f"{name}.item()"
     if isinstance(value, Enum):
@@ -105,8 +106,9 @@ def _way_out(value: Any, name: str, is_result: bool) -> str:
     if module == "builtins" or isinstance(value, torch.nn.Module):
         return "return tensors and constants only" if is_result else f"leave it out{_BAKED}"
     return (
-        f"torch.utils._pytree.register_pytree_node({cls.__name__}, flatten, unflatten), or pass "
-        "its tensors themselves"
+        f"torch.utils._pytree.register_pytree_node({cls.__name__}, flatten, unflatten, "
+        f"serialized_type_name='{cls.__module__}.{cls.__qualname__}'), or pass its tensors "
+        "themselves"
     )
 
 

@@ -1,5 +1,5 @@
 """A program as text: the graph as Python with typed values and source comments, the signature, the
-ranges. Deterministic: no addresses, no absolute paths.
+ranges. Deterministic: no addresses; paths are relative to the working directory.
 
 For people, not for machines: nothing parses it. Must not change what it prints.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterator
-from pathlib import PurePath
 from typing import Any
 
 import torch
@@ -19,8 +18,10 @@ from torch.fx import Graph, GraphModule, Node
 from lostwax.classes import SYMBOLIC
 from lostwax.fake import FakeTensor
 from lostwax.ir.data import Program
+from lostwax.ir.graph.delegate import LoweredBackendModule
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.ranges import RangeConstraints
+from lostwax.location import shorten_path, show_path
 from lostwax.sym import current
 
 _FRAME = re.compile(r'File "([^"]*)", line (\d+), in ([^\n]*)(?:\n[ \t]+([^\n]*))?')
@@ -126,14 +127,34 @@ def path_text(path: str) -> str:
 
 
 def source_text(node: Node) -> str:
-    """`model.py:12 in forward, code: x = x + 1`: the innermost line of the user; "" if unknown."""
-    frames = _FRAME.findall(str(node.meta.get("stack_trace") or ""))
-    if not frames:
+    """`model.py:12 in forward, code: x = x + 1`: the innermost line of the user; "" if
+    unknown."""
+    frame = _find_innermost(str(node.meta.get("stack_trace") or ""))
+    if frame is None:
         return ""
+    file, line, function, code = frame
+    place = f"{show_path(file)}:{line} in {function}"
+    return f"{place}, code: {code}" if code else place
+
+
+def shorten_trace(trace: str) -> str:
+    """The innermost line of the user in a stack trace, as a trace, without the names of this
+    machine's folders; "" if there is none."""
+    frame = _find_innermost(trace)
+    if frame is None:
+        return ""
+    file, line, function, code = frame
+    return f'  File "{shorten_path(file)}", line {line}, in {function}\n    {code}\n'
+
+
+def _find_innermost(trace: str) -> tuple[str, str, str, str] | None:
+    """File, line, function and code of the innermost frame that is not torch's."""
+    frames = _FRAME.findall(trace)
+    if not frames:
+        return None
     users = [f for f in frames if "/site-packages/torch/" not in f[0]]
     file, line, function, code = (users or frames)[-1]
-    place = f"{PurePath(file).name}:{line} in {function.strip()}"
-    return f"{place}, code: {code.strip()}" if code else place
+    return file, line, function.strip(), code.strip()
 
 
 def source_place(node: Node) -> str:
@@ -161,7 +182,9 @@ def graph_text(graph: Graph, name: str = "GraphModule") -> str:
     ]
     for child_name, child in _children(graph):
         lines.append("")
-        lines += [f"    {s}" if s else "" for s in graph_text(child, child_name).split("\n")]
+        if isinstance(child, LoweredBackendModule):
+            lines.append(f"    # {child.extra_repr()}")
+        lines += [f"    {s}" if s else "" for s in graph_text(child.graph, child_name).split("\n")]
     return "\n".join(lines)
 
 
@@ -186,11 +209,11 @@ def _body(graph: Graph) -> Iterator[str]:
             yield f"{_typed_name(node)} = {call_text(node)}"
 
 
-def _children(graph: Graph) -> Iterator[tuple[str, Graph]]:
+def _children(graph: Graph) -> Iterator[tuple[str, GraphModule | LoweredBackendModule]]:
     for path in dict.fromkeys(str(n.target) for n in graph.nodes if n.op == "get_attr"):
         child = find_attribute(graph.owning_module, path)
-        if isinstance(child, GraphModule):
-            yield path.replace(".", "_"), child.graph
+        if isinstance(child, (GraphModule, LoweredBackendModule)):
+            yield path.replace(".", "_"), child
 
 
 # ----------------------------------------------------------------------------------------- programs

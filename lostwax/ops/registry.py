@@ -432,6 +432,15 @@ def functional_twin(overload: OpOverload) -> OpOverload | None:
     return None
 
 
+def writing_twin(overload: OpOverload) -> OpOverload | None:
+    """The overload that writes to its first argument what this one computes: `add.Tensor` →
+    `add_.Tensor`."""
+    namespace, _, base = overload._schema.name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), f"{base}_", None)
+    found: OpOverload | None = getattr(packet, overload._overloadname, None)
+    return found if found is not None and operator(found).twin is overload else None
+
+
 _TWINNED = frozenset(("aten", "prims"))
 
 _FACTORY_OPTIONS = {"dtype", "layout", "device", "pin_memory"}

@@ -8,6 +8,7 @@ know. Must not know of single operators.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -403,6 +404,8 @@ def compare_strides(x: Size, y: Size, sizes: tuple[Size, Size] | None = None) ->
         q = quotient(a, b)
         if q is not None and (q.__class__ is not int or q > 1):
             return sign
+        if _is_larger_product(a, b):
+            return sign
         if known(a >= b) is True:  # if they are equal, the order hardly matters
             return sign
     if sizes is not None:
@@ -410,6 +413,18 @@ def compare_strides(x: Size, y: Size, sizes: tuple[Size, Size] | None = None) ->
             if known(a >= b * count) is True:
                 return sign
     return -1 if decide(x < y) else 1
+
+
+def _is_larger_product(a: Size, b: Size) -> bool:
+    """Is `a` a product with all the factors of `b` and more of them, `24*n` beside 23? The further
+    ones are sizes, and count as at least 1."""
+    if not isinstance(a, Expr) or len(a.terms) != 1:
+        return False
+    terms = b.terms if isinstance(b, Expr) else {(): b}
+    if len(terms) != 1:
+        return False
+    ((more, scale),), ((factors, least),) = a.terms.items(), terms.items()
+    return scale >= least > 0 and not Counter(factors) - Counter(more)
 
 
 def preserved_strides(x: TensorType) -> Sizes | None:

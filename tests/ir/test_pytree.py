@@ -153,8 +153,8 @@ def test_another_object_is_refused_with_the_way_to_register_it():
     assert str(error.value) == (
         f"x['config'] is of type {__name__}.Plain, which is neither a tensor, a constant nor a "
         "known container\n"
-        "  fix: torch.utils._pytree.register_pytree_node(Plain, flatten, unflatten), or pass its "
-        "tensors themselves"
+        "  fix: torch.utils._pytree.register_pytree_node(Plain, flatten, unflatten, "
+        f"serialized_type_name='{__name__}.Plain'), or pass its tensors themselves"
     )
 
 

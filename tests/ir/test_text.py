@@ -35,13 +35,13 @@ DOCUMENT = """\
 ExportedProgram:
     class GraphModule(torch.nn.Module):
         def forward(self, x: "f32[10, 10]", y: "f32[10, 10]"):
-            # File: mod.py:3 in forward, code: a = torch.sin(x)
+            # File: /home/me/mod.py:3 in forward, code: a = torch.sin(x)
             sin_default: "f32[10, 10]" = torch.ops.aten.sin.default(x)
 
-            # File: mod.py:4 in forward, code: b = torch.cos(y)
+            # File: /home/me/mod.py:4 in forward, code: b = torch.cos(y)
             cos_default: "f32[10, 10]" = torch.ops.aten.cos.default(y)
 
-            # File: mod.py:5 in forward, code: return a + b
+            # File: /home/me/mod.py:5 in forward, code: return a + b
             add_tensor: "f32[10, 10]" = torch.ops.aten.add.Tensor(sin_default, cos_default)
             return (add_tensor,)
 
@@ -130,15 +130,18 @@ def test_values_without_a_source_are_set_apart():
 @pytest.mark.parametrize(
     ("frames", "text"),
     [
-        ([("/a/b/my.py", 1, "forward", "x")], "my.py:1 in forward, code: x"),
+        ([("/a/b/my.py", 1, "forward", "x")], "/a/b/my.py:1 in forward, code: x"),
         (
             [
                 ("/a/my.py", 7, "forward", "self.layer(x)"),
                 ("/v/site-packages/torch/nn/modules/linear.py", 3, "forward", "F.linear()"),
             ],
-            "my.py:7 in forward, code: self.layer(x)",
+            "/a/my.py:7 in forward, code: self.layer(x)",
         ),
-        ([("/v/site-packages/torch/nn/x.py", 3, "f", "F()")], "x.py:3 in f, code: F()"),
+        (
+            [("/v/site-packages/torch/nn/x.py", 3, "f", "F()")],
+            "/v/site-packages/torch/nn/x.py:3 in f, code: F()",
+        ),
         ([], ""),
     ],
 )

@@ -28,6 +28,7 @@ from lostwax.ir.decompose.core_aten import as_table, find_told
 from lostwax.ir.decompose.expander import Decomposition
 from lostwax.ir.decompose.expansion import Expansion, Expansions
 from lostwax.ir.graph.cse import call_key
+from lostwax.ir.graph.delegate import refuse_delegates
 from lostwax.ir.graph.effects import has_effect, visible_nodes
 from lostwax.ir.graph.graph_module import ReadableModule
 from lostwax.ir.graph.lookup import all_nodes, find_attribute
@@ -58,6 +59,7 @@ def decompose_program(
     program: AnyProgram, table: Mapping[OpOverload, Decomposition] | None = None
 ) -> AnyProgram:
     """Take the operators of the table apart; without a table, decompose to core ATen."""
+    refuse_delegates(program.graph, "run_decompositions()")
     mode = mode_of(program.graph)
     expansions = Expansions(as_table(table), mode)
     if table is not None:

@@ -156,6 +156,8 @@ class Expansions:
         )
         expander.start()
         out = expander.expand(target, decomposition, args, kwargs)  # type: ignore[arg-type]
+        if out is NotImplemented:  # torch's functions say so of arguments that are not for them
+            return None
         wanted = node.meta["val"]
         _check_result(node, wanted, out, used if _is_of_torch(decomposition) else None)
         fresh = shown and _makes_new(target, decomposition)

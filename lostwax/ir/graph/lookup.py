@@ -15,6 +15,10 @@ from torch.fx import GraphModule, Node
 from lostwax.ops.dialect_operator import overload_of
 from lostwax.ops.registry import operator
 
+WHOLE = "whole"
+"""The key in `meta` of a node for the composite operator that it stands for: one that the user
+keeps whole, and that writes to its statistics, which a program cannot show."""
+
 
 def find_attribute(root: Any, path: str) -> Any:
     """Find what lies at a dotted path; None if nothing does."""

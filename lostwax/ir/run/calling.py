@@ -12,54 +12,33 @@ import functools
 import inspect
 import keyword
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch.utils import _pytree
 from torch.utils._pytree import TreeSpec
 
-from lostwax.errors import InputStructureError, InputValueError, LostwaxError
-from lostwax.ir.pytree import (
-    MAPPINGS,
-    argument_names,
-    call_paths,
-    child_steps,
-    container_class,
-    is_namedtuple,
-    mapping_keys,
-    sketch_call,
-    sketch_captured,
-)
+from lostwax.errors import LostwaxError, did_you_mean
+from lostwax.ir.pytree import MAPPINGS, container_class, is_namedtuple, mapping_keys
+from lostwax.ir.run.captured_call import CapturedCall, Range
 from lostwax.ir.run.leaves import (
+    UNCHANGED,
+    Changes,
     ConstantLeaf,
     FloatLeaf,
     Leaf,
     NumberLeaf,
     TensorLeaf,
-    check_value,
     is_default,
-    make_leaf,
     refuse_default,
 )
 from lostwax.ir.signature import same_constant
-from lostwax.sym import Atom, BoolExpr, Expr, Guard, Symbol, evaluate, show
+from lostwax.sym import Atom, BoolExpr, Expr, Guard, Symbol, show
 
 _MISSING = object()
 _GENERATED = f"{__file__}:generated"  # within the house: its frames are not the user's
-Range = tuple[int | None, int | None]
-
-
-@dataclass(frozen=True)
-class NumberPlace:
-    """A number in a call whose value depends on symbols: a dimension of a tensor, or an int."""
-
-    leaf: int
-    dim: int | None
-    expr: Expr
-    text: str
 
 
 _SELF = "self (the argument)"
@@ -85,7 +64,7 @@ def accept_self(forward: Callable[..., Any]) -> Callable[..., Any]:
     return under_its_name
 
 
-class Convention:
+class Convention(CapturedCall):
     """How a program is called, and what it returns.
 
     `captured` are the values of the leaves of `in_spec` at capture: fakes, symbolic ints,
@@ -102,20 +81,11 @@ class Convention:
         names: Sequence[str] | None = None,
         ranges: Mapping[str, Range] | None = None,
         guards: Sequence[Guard] = (),
-        casts: Mapping[torch.dtype, torch.dtype] | None = None,
+        changes: Changes = UNCHANGED,
         original: inspect.Signature | None = None,
     ) -> None:
-        self.in_spec = in_spec
+        super().__init__(in_spec, captured, names, ranges, guards, changes)
         self.original = original
-        self.names = argument_names(in_spec, names)
-        self.positional = in_spec.child(0).num_children
-        paths = call_paths(in_spec, names)
-        self.leaves = [make_leaf(p, c, casts or {}) for p, c in zip(paths, captured, strict=True)]
-        self.places = list(self._places())
-        self.solved = dict(_solve_symbols(self.places))
-        self.ranges = {s: ranges[s.name] for s in self.solved if ranges and s.name in ranges}
-        known = self.solved.keys()
-        self.guards = [g for g in guards if g.cond.symbols() <= known]
         self.bind: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]] = _Binder(
             self
         ).make_bind()
@@ -146,15 +116,6 @@ class Convention:
         original = self.original
         return "self" in self.names or (original is not None and "self" in original.parameters)
 
-    def _places(self) -> Iterator[NumberPlace]:
-        for i, x in enumerate(self.leaves):
-            if isinstance(x, TensorLeaf):
-                for d, size in enumerate(x.size):
-                    if isinstance(size, Expr):
-                        yield NumberPlace(i, d, size, f"{x.path}.shape[{d}]")
-            elif isinstance(x, NumberLeaf):
-                yield NumberPlace(i, None, x.value, x.path)
-
     # ---- the call by names
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -162,26 +123,41 @@ class Convention:
         if self.original is not None:
             args, kwargs = self._with_defaults(self.original, args, kwargs)
         if len(args) > self.positional:
-            by_name = self.names[self.positional :]
-            hint = f"; pass {by_name[0]} by name, as at capture" if by_name else ""
+            most, by_name = self._most_positional, self.names[self.positional :]
+            fix = "leave out what is too much, or capture it again with it"
+            if len(args) <= most and by_name:
+                fix = f"pass {by_name[0]} by name, as at capture"
             self.refuse_structure(
                 f"{len(args)} positional arguments were given, the program takes "
-                f"{self.positional}{hint}",
+                f"{most if len(args) > most else self.positional}",
                 f"args[{self.positional}]",
                 args,
                 kwargs,
+                fix,
             )
         taken = set(self.names[: len(args)])
         for name in kwargs:
             if name in taken:
-                self.refuse_structure(f"{name} was given twice", name, args, kwargs)
+                fix = f"pass {name} once, by position or by name"
+                self.refuse_structure(f"{name} was given twice", name, args, kwargs, fix)
             if name not in self.names:
-                text = f"{name} is not an argument of the program"
-                self.refuse_structure(text, name, args, kwargs)
+                near = did_you_mean(name, [n for n in self.names if n not in kwargs])
+                text = f"{name} is not an argument of the program{near}"
+                fix = "leave it out, or capture it again with it"
+                self.refuse_structure(text, name, args, kwargs, fix)
         for name in self.names[len(args) :]:
             if name not in kwargs:
-                self.refuse_structure(f"{name} is missing", name, args, kwargs)
+                fix = f"pass it, {name}={self.sketch_argument(name)}; or capture it again without"
+                self.refuse_structure(f"{name} is missing", name, args, kwargs, fix)
         return [*args, *(kwargs[name] for name in self.names[len(args) :])]
+
+    @property
+    def _most_positional(self) -> int:
+        """How many positional arguments the original takes."""
+        if self.original is None:
+            return len(self.names)
+        kinds = [parameter.kind for parameter in self.original.parameters.values()]
+        return sum(kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds)
 
     def _with_defaults(
         self, original: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -207,177 +183,6 @@ class Convention:
             elif name in given and not is_default(value, parameter.default):
                 refuse_default(name, value, parameter.default)
         return (), kept
-
-    # ---- what is wrong with a call
-
-    def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
-        """Raise an error that says what is wrong with a call that the generated check refused."""
-        positional, by_name = self.in_spec.children()
-        specs = (*positional.children(), *by_name.children())
-        flat: list[Any] = []
-        for name, spec, value in zip(self.names, specs, self.arguments(args, kwargs), strict=True):
-            found = _try_walk(spec, value, name)
-            if isinstance(found, _PartError):
-                self.refuse_structure(found.text, found.path, args, kwargs)
-            flat += found
-        for value, expected in zip(flat, self.leaves, strict=True):
-            check_value(value, expected)
-        self._check_symbols(flat)
-        raise AssertionError("a call was refused, and nothing is wrong with it")
-
-    def refuse_structure(
-        self, text: str, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> NoReturn:
-        captured = sketch_captured(self.in_spec, [x.text for x in self.leaves])
-        raise InputStructureError(
-            f"{text}\n  captured with: {captured}\n  called with:   {sketch_call(args, kwargs)}",
-            path,
-        )
-
-    def _check_symbols(self, flat: list[Any]) -> None:
-        given = [
-            v if p.dim is None else v.shape[p.dim] for p in self.places for v in [flat[p.leaf]]
-        ]
-        values: dict[Symbol, int] = {}
-        origin: dict[Symbol, NumberPlace] = {}
-        for symbol, (index, factor, offset) in self.solved.items():
-            place = self.places[index]
-            origin[symbol] = place
-            values[symbol], rest = divmod(given[index] - offset, factor)
-            if rest:
-                raise InputValueError(
-                    f"{place.text} is {given[index]}, but must be {place.expr}", place.text
-                )
-        for place, number in zip(self.places, given, strict=True):
-            if place.expr.symbols() <= values.keys():
-                _check_place(place, number, values, origin)
-        self._check_conditions(values, origin)
-
-    def _check_conditions(
-        self, values: dict[Symbol, int], origin: dict[Symbol, NumberPlace]
-    ) -> None:
-        for guard in self.guards:
-            if not evaluate(guard.cond, values):
-                names = {s: origin[s].text for s in guard.cond.symbols()}
-                given = ", ".join(f"{names[s]} = {values[s]}" for s in sorted(names, key=_by_id))
-                raise InputValueError(
-                    f"the program was captured under the condition {show(guard.cond, names)}, "
-                    f"and here {given}\n  because {guard.reason}\n  at {guard.where}",
-                    next(iter(names.values())),
-                )
-        for symbol, (lo, hi) in self.ranges.items():
-            value, place = values[symbol], origin[symbol].text
-            if (lo is not None and value < lo) or (hi is not None and value > hi):
-                what = "" if origin[symbol].expr is symbol.expr else f" makes {symbol.name}"
-                limits = f"{'' if lo is None else f'{lo} <= '}{symbol.name if what else place}"
-                limits += "" if hi is None else f" <= {hi}"
-                raise InputValueError(
-                    f"{place}{what} {'is ' if not what else '= '}{value}, "
-                    f"but the program holds for {limits}",
-                    place,
-                )
-
-
-def _by_id(symbol: Symbol) -> int:
-    return symbol.id
-
-
-def _solve_symbols(places: Sequence[NumberPlace]) -> Iterator[tuple[Symbol, tuple[int, int, int]]]:
-    """Yield for each symbol a place that gives its value, as (index, factor, offset): the number
-    there is factor * symbol + offset. Places that are the symbol itself are preferred."""
-    forms: dict[Symbol, tuple[int, int, int]] = {}
-    for i, place in enumerate(places):
-        symbols = place.expr.symbols()
-        terms = place.expr.terms
-        symbol = next(iter(symbols))
-        factor = terms.get((symbol,), 0)
-        if len(symbols) != 1 or not factor or len(terms) != 1 + (() in terms):
-            continue
-        form = (i, factor, terms.get((), 0))
-        best = forms.get(symbol)
-        if best is None or (best[1:] != (1, 0) and form[1:] == (1, 0)):
-            forms[symbol] = form
-    yield from forms.items()
-
-
-# ----------------------------------------------------------------- the slow check, which explains
-
-
-class _PartError(Exception):
-    """The structure of a value differs from the captured one here."""
-
-    def __init__(self, text: str, path: str) -> None:
-        self.text, self.path = text, path
-
-
-def _try_walk(spec: TreeSpec, value: Any, path: str) -> list[Any] | _PartError:
-    """Return the leaves, or the error that says where the structures differ. It is returned, not
-    raised, so that Python shows no chain of errors."""
-    try:
-        return _walk(spec, value, path)
-    except _PartError as parting:
-        return parting
-
-
-def _walk(spec: TreeSpec, value: Any, path: str) -> list[Any]:
-    """The leaves of a value that has the structure of `spec`."""
-    if spec.is_leaf():
-        if _pytree.tree_is_leaf(value):
-            return [value]
-        raise _PartError(f"{path} is a {type(value).__name__}, not a single value", path)
-    cls = container_class(spec)
-    if type(value) is not cls:
-        raise _PartError(f"{path} is a {type(value).__name__}, not a {cls.__name__}", path)
-    children = _children(spec, value, path)
-    parts = zip(spec.children(), children, child_steps(spec), strict=True)
-    return [x for child, part, step in parts for x in _walk(child, part, path + step)]
-
-
-def _children(spec: TreeSpec, value: Any, path: str) -> list[Any]:
-    if spec.type in MAPPINGS:
-        keys = mapping_keys(spec)
-        for key in keys:
-            if key not in value:
-                raise _PartError(f"{path}[{key!r}] is missing", f"{path}[{key!r}]")
-        for key in value:
-            if key not in keys:
-                raise _PartError(f"{path}[{key!r}] was not there at capture", f"{path}[{key!r}]")
-        if spec.type is OrderedDict and list(value) != keys:
-            raise _PartError(f"{path} has its keys in another order than at capture", path)
-        return [value[key] for key in keys]
-    children, context = _pytree.SUPPORTED_NODES[spec.type].flatten_fn(value)
-    children = list(children)
-    if len(children) != spec.num_children:
-        raise _PartError(
-            f"{path} has {len(children)} elements, not {spec.num_children}"
-            + _context_text(spec, context),
-            path,
-        )
-    if context != spec.context:
-        raise _PartError(
-            f"{path} is another kind of {spec.type.__name__}{_context_text(spec, context)}", path
-        )
-    return children
-
-
-def _context_text(spec: TreeSpec, context: Any) -> str:
-    if context == spec.context:
-        return ""
-    return f": {context!r}, at capture {spec.context!r}"
-
-
-def _check_place(
-    place: NumberPlace, number: int, values: dict[Symbol, int], origin: dict[Symbol, NumberPlace]
-) -> None:
-    wanted = evaluate(place.expr, values)
-    if number != wanted:
-        names = {s: origin[s].text for s in place.expr.symbols()}
-        given = ", ".join(f"{names[s]} is {values[s]}" for s in sorted(names, key=_by_id))
-        raise InputValueError(
-            f"{place.text} is {number}, but must be {show(place.expr, names)} = {wanted}, "
-            f"since {given}",
-            place.text,
-        )
 
 
 # --------------------------------------------------------------------- the fast, generated check
@@ -487,6 +292,7 @@ class _Binder:
         if isinstance(expected, TensorLeaf):
             dtype = (
                 f"{name}.dtype is {self.add_constant(expected.dtype)} and {name}.layout is STRIDED"
+                f" and {self.device_test(name, expected.device)}"
             )
             if all(isinstance(size, int) for size in expected.size):
                 shape = self.add_constant(torch.Size(expected.size))  # type: ignore[arg-type]
@@ -505,6 +311,11 @@ class _Binder:
             self.refuse_unless(f"{name}.__class__ in {self.add_constant((float, torch.SymFloat))}")
         elif isinstance(expected, ConstantLeaf):
             self.refuse_unless(self.same_test(name, expected.value))
+
+    def device_test(self, name: str, device: torch.device) -> str:
+        if device.index is None:
+            return f"{name}.device.type == {device.type!r}"
+        return f"{name}.device == {self.add_constant(device)}"
 
     def same_test(self, name: str, value: Any) -> str:
         constant = self.add_constant(value)

@@ -5,9 +5,9 @@ Must not know of structures: `calling.py` takes calls apart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -22,6 +22,17 @@ from lostwax.sym import Expr, Size
 from lostwax.sym.numbers.real import Real
 
 
+class Changes(NamedTuple):
+    """What has become of dtypes and devices since the capture, old → new: a module was cast or
+    moved."""
+
+    casts: Mapping[torch.dtype, torch.dtype]
+    moves: Mapping[torch.device, torch.device]
+
+
+UNCHANGED = Changes({}, {})
+
+
 @dataclass(frozen=True)
 class TensorLeaf:
     """An input that is a tensor. A size is an int, which is required, or an expression of
@@ -30,6 +41,7 @@ class TensorLeaf:
     path: str
     size: tuple[Size, ...]
     dtype: torch.dtype
+    device: torch.device
 
     @property
     def text(self) -> str:
@@ -79,14 +91,14 @@ class AnyLeaf:
 Leaf = TensorLeaf | NumberLeaf | FloatLeaf | ConstantLeaf | AnyLeaf
 
 
-def make_leaf(path: str, captured: Any, casts: Mapping[torch.dtype, torch.dtype]) -> Leaf:
-    """Return what an input must be, from its value at capture; `casts` maps each dtype to what the
-    module was cast to since."""
+def make_leaf(path: str, captured: Any, changes: Changes) -> Leaf:
+    """Return what an input must be, from its value at capture and what has changed since."""
     if isinstance(captured, torch.Tensor):
         # Sizes as they were declared: what the trace learned since is among the guards.
         fake = captured if isinstance(captured, FakeTensor) else None
         size = tuple(captured.shape if fake is None else fake.fake_type.size)
-        return TensorLeaf(path, size, casts.get(captured.dtype, captured.dtype))
+        dtype = changes.casts.get(captured.dtype, captured.dtype)
+        return TensorLeaf(path, size, dtype, changes.moves.get(captured.device, captured.device))
     if isinstance(captured, CustomObjArgument):
         return AnyLeaf(path, captured.class_fqn)
     if isinstance(captured, torch.SymBool):
@@ -104,20 +116,30 @@ def make_leaf(path: str, captured: Any, casts: Mapping[torch.dtype, torch.dtype]
 _NUMBERS = (int, float, complex)
 
 
-def check_value(value: Any, expected: Leaf) -> None:
+def is_another_number(value: Any, captured: Any) -> bool:
+    """Is it another int in the place of an int, or another float in that of a float? Such inputs
+    may vary, if they are declared so."""
+    return type(value) is type(captured) and type(value) in (int, float) and value != captured
+
+
+def check_value(value: Any, expected: Leaf, declare: Callable[[], str]) -> None:
+    """Refuse a value that an input must not be. `declare` gives the declaration under which it may
+    be."""
     if isinstance(expected, TensorLeaf):
-        _check_tensor(value, expected)
+        _check_tensor(value, expected, declare)
     elif isinstance(expected, NumberLeaf):
         if type(value) not in (int, torch.SymInt):
-            raise _wrong_value(expected, value, "an int")
+            raise _wrong_value(expected, value, "an int", f"pass int({expected.path})")
     elif isinstance(expected, FloatLeaf):
         if type(value) not in (float, torch.SymFloat):
-            raise _wrong_value(expected, value, "a float")
+            raise _wrong_value(expected, value, "a float", f"pass float({expected.path})")
     elif isinstance(expected, ConstantLeaf) and not same_constant(value, expected.value):
         told = "None" if expected.value is None else f"{_type_name(expected.value)} {expected.text}"
         numbers = isinstance(value, _NUMBERS) and isinstance(expected.value, _NUMBERS)
         again = "capture it again with the other one"
         ways = f"{again}, or pass a tensor" if numbers else f"or {again}"
+        if is_another_number(value, expected.value):
+            ways = f"or capture it again, for all values, with {declare()}"
         raise InputValueError(
             f"{expected.path} is {_describe(value)}, but the program was captured with {told}, "
             "which is baked into it\n"
@@ -126,49 +148,56 @@ def check_value(value: Any, expected: Leaf) -> None:
         )
 
 
-def _check_tensor(value: Any, expected: TensorLeaf) -> None:
-    path = expected.path
+def _check_tensor(value: Any, expected: TensorLeaf, declare: Callable[[], str]) -> None:
+    path, wanted = expected.path, expected.dtype
     if not isinstance(value, torch.Tensor):
-        raise _wrong_value(expected, value, f"a tensor {expected.text}")
-    if value.dtype is not expected.dtype:
-        raise _wrong_tensor(f"{path} is of {value.dtype}", str(expected.dtype), value, expected)
+        fix = "pass a tensor, or capture it again with this"
+        if type(value).__module__ == "numpy":
+            fix = f"pass torch.as_tensor({path})"
+        raise _wrong_value(expected, value, f"a tensor {expected.text}", fix)
+    if value.dtype is not wanted:
+        fix = f"pass {path}.to({wanted}), or capture it again with such an input"
+        raise _wrong_tensor(f"{path} is of {value.dtype}", str(wanted), value, expected, fix)
     if value.layout is not torch.strided:
         raise InputValueError(
             f"{path} is of {value.layout}, but the program was captured for a dense tensor\n"
             f"  fix: pass {path}.to_dense()",
             path,
         )
+    if not _is_on(value, expected.device):
+        fix = f"pass {path}.to('{expected.device}'), or move the module, .to('{value.device}')"
+        on = str(expected.device)
+        raise _wrong_tensor(f"{path} is on {value.device}", on, value, expected, fix)
     if value.ndim != len(expected.size):
         dims = f"{len(expected.size)} dimensions"
-        raise _wrong_tensor(f"{path} has {value.ndim} dimensions", dims, value, expected)
+        fix = f"pass a tensor of {dims}, or capture it again with such an input"
+        raise _wrong_tensor(f"{path} has {value.ndim} dimensions", dims, value, expected, fix)
     for d, (size, given) in enumerate(zip(expected.size, value.shape, strict=True)):
         if isinstance(size, int) and given != size:
-            error = _wrong_tensor(f"{path}.shape[{d}] is {given}", str(size), value, expected)
-            raise InputValueError(f"{error}\n{_size_fix(path, d)}", path)
+            fix = f"capture it again, for all sizes, with {declare()}, or for this one"
+            raise _wrong_tensor(f"{path}.shape[{d}] is {given}", str(size), value, expected, fix)
+
+
+def _is_on(value: torch.Tensor, device: torch.device) -> bool:
+    """Is it on this device, or if that has no number, on one of its kind?"""
+    return value.device == device or (device.index is None and value.device.type == device.type)
 
 
 def _wrong_value(
-    expected: TensorLeaf | NumberLeaf | FloatLeaf, value: Any, what: str
+    expected: TensorLeaf | NumberLeaf | FloatLeaf, value: Any, what: str, fix: str
 ) -> InputValueError:
     text = f"{expected.path} is {_describe(value)}, but the program was captured with {what}"
-    return InputValueError(text, expected.path)
+    return InputValueError(f"{text}\n  fix: {fix}", expected.path)
 
 
 def _wrong_tensor(
-    given: str, wanted: str, value: torch.Tensor, expected: TensorLeaf
+    given: str, wanted: str, value: torch.Tensor, expected: TensorLeaf, fix: str
 ) -> InputValueError:
     return InputValueError(
         f"{given}, but the program was captured for {wanted}\n"
-        f"  {expected.path}: expected {expected.text}, given {type_text(value)}",
+        f"  {expected.path}: expected {expected.text}, given {type_text(value)}\n  fix: {fix}",
         expected.path,
     )
-
-
-def _size_fix(path: str, d: int) -> str:
-    said = f"dynamic_shapes={{{path!r}: {{{d}: Dim('n')}}}}"
-    if not path.isidentifier():  # a part of an argument
-        said = f"{{{d}: Dim('n')}} at its place in dynamic_shapes"
-    return f"  fix: capture it again, for all sizes, {said}, or for this one"
 
 
 def _describe(value: Any) -> str:

@@ -7,7 +7,7 @@ the program: state that the module writes is copied, all else shares memory with
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
@@ -30,6 +30,7 @@ from lostwax.ir.run.conditions.questions import asks_check, same_pairs
 from lostwax.ir.run.conditions.settings import hold_to_settings
 from lostwax.ir.run.control import run_by_python
 from lostwax.ir.run.held import find_held
+from lostwax.ir.run.leaves import UNCHANGED, Changes, Leaf, TensorLeaf
 from lostwax.ir.run.state import fill_state, own_state
 from lostwax.ir.run.unlifted import HOLDS_STATE, UnliftedModule
 from lostwax.ir.run.write_back import (
@@ -67,11 +68,11 @@ def program_module(
     program: Program,
     check_guards: bool = True,
     state: Mapping[str, Any] | None = None,
-    beside: ProgramModule | None = None,
+    holder: nn.Module | None = None,
 ) -> ProgramModule:
     """Make a module that runs the program; its `forward` has the signature of the original. It may
-    be given its state, and a module beside which it holds it."""
-    convention = call_convention(program, check_guards, {})
+    be given its state, and a module that holds it, too."""
+    convention = call_convention(program, check_guards)
 
     def forward(self: ProgramModule, /, *args: Any, **kwargs: Any) -> Any:
         if self._edited is not None:
@@ -88,8 +89,8 @@ def program_module(
         own |= {"forward": accept_self(forward), "__call__": call_with_self}
     cls = type("ProgramModule", (ProgramModule,), own)
     module: ProgramModule = cls()
-    if beside is not None:
-        module._keep(**{name: beside.__dict__[name] for name in HOLDS_STATE})
+    if holder is not None:
+        module._keep(**{name: holder.__dict__[name] for name in HOLDS_STATE})
     constants = fill_state(module, program, own_state(program) if state is None else state)
     runner = _Runner(program, check_guards, convention)
     module._keep(_constants=constants, _runner=runner, _beside=())
@@ -103,6 +104,8 @@ class ProgramModule(UnliftedModule):
     _runner: _Runner
     _beside: tuple[ProgramModule, ...]
     """All modules that hold this state, if there are others."""
+    _tree: nn.Module | None = None
+    """What holds the state of all of them: this module may be of a part alone."""
 
     def train(self, mode: bool = True) -> ProgramModule:
         """Mark the modules, as in any module. What is computed was settled at capture."""
@@ -124,14 +127,17 @@ class ProgramModule(UnliftedModule):
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> ProgramModule:
         """Implement `.to()` and its like: from then on inputs must have the new dtype, and the
         graph names the new devices."""
-        casts, moves = note_changes(self, partial(super()._apply, fn, recurse))
+        leaves = self._runner.convention.leaves
+        whole = self if self._tree is None else self._tree
+        convert = partial(nn.Module._apply, whole, fn, recurse)
+        casts, moves = note_changes(whole, fn, convert, leaves)
         if casts or moves:
             for each in self._beside or (self,):
                 each._convert(casts, moves)
         return self
 
     def _convert(
-        self, casts: dict[torch.dtype, torch.dtype], moves: dict[torch.device, torch.device]
+        self, casts: Mapping[torch.dtype, torch.dtype], moves: Mapping[torch.device, torch.device]
     ) -> None:
         constants = {k: _move_value(v, moves) for k, v in self._constants.items()}
         self._keep(_runner=self._runner.convert(casts, moves), _constants=constants)
@@ -152,14 +158,25 @@ class _Maker:
 
 
 def note_changes(
-    module: nn.Module, convert: Callable[[], Any]
-) -> tuple[dict[torch.dtype, torch.dtype], dict[torch.device, torch.device]]:
-    """Convert a module; return how dtypes and how devices changed, old → new."""
+    module: nn.Module, fn: Callable[[Any], Any], convert: Callable[[], Any], inputs: Sequence[Leaf]
+) -> Changes:
+    """Convert a module; return how dtypes and how devices changed, old → new. A module without
+    state moves as its inputs would."""
     types = [(t.dtype, t.device) for t in _state_of(module)]
     convert()
     after = _state_of(module)
     casts = _common_changes((d, t.dtype) for (d, _), t in zip(types, after, strict=True))
-    return casts, _common_changes((d, t.device) for (_, d), t in zip(types, after, strict=True))
+    moves = _common_changes((d, t.device) for (_, d), t in zip(types, after, strict=True))
+    return Changes(casts, moves if types else dict(_moves_of_inputs(fn, inputs)))
+
+
+def _moves_of_inputs(
+    fn: Callable[[Any], Any], inputs: Sequence[Leaf]
+) -> Iterator[tuple[torch.device, torch.device]]:
+    for device in dict.fromkeys(x.device for x in inputs if isinstance(x, TensorLeaf)):
+        moved = fn(torch.empty(0, device=device)).device
+        if moved != device:
+            yield device, moved
 
 
 def _state_of(module: nn.Module) -> list[torch.Tensor]:
@@ -404,7 +421,7 @@ class _Runner:
         moves: Mapping[torch.device, torch.device],
     ) -> _Runner:
         casts, moves = compose_changes(self.casts, casts), compose_changes(self.moves, moves)
-        convention = call_convention(self.program, self.check_guards, casts)
+        convention = call_convention(self.program, self.check_guards, Changes(casts, moves))
         return _Runner(self.program, self.check_guards, convention, casts, moves)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Runner:
@@ -454,7 +471,7 @@ class LiveProgram:
     there."""
 
     def __init__(self, program: Program, root: nn.Module) -> None:
-        self._runner = _Runner(program, True, call_convention(program, True, {}))
+        self._runner = _Runner(program, True, call_convention(program, True))
         self._root: Any = _LiveState(root, program.constants)
         self._draws = any(has_effect(n.target) for n in all_nodes(program.graph_module))
 
@@ -510,7 +527,7 @@ def _captured_inputs(program: Program) -> list[Any]:
 
 
 def call_convention(
-    program: Program, check_guards: bool, casts: Mapping[torch.dtype, torch.dtype]
+    program: Program, check_guards: bool, changes: Changes = UNCHANGED
 ) -> Convention:
     root = program.root_signature
     if root is None:
@@ -523,7 +540,7 @@ def call_convention(
         root.forward_arg_names,
         limits_by_name(program.range_constraints) if check_guards else {},
         program.guards if check_guards else (),
-        casts,
+        changes,
         root.signature,
     )
 

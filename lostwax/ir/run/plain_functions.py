@@ -22,6 +22,7 @@ _functions: Any = torch._C._VariableFunctions
 _OPERATORS: dict[str, Any] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "neg", "matmul")},
     **{name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
+    **{f"__{name}__": getattr(operator, name) for name in ("lshift", "rshift")},
     "div": operator.truediv,
 }
 """Python's own operators, which are quicker still."""
@@ -35,7 +36,9 @@ def find_plain_function(node: Node) -> Any:
     name = target._schema.name.partition("::")[2]
     args = map_aggregate(node.args, _make_sample)
     for function in (_OPERATORS.get(name), getattr(_functions, name, None)):
-        if function is not None and _calls(function, target, args):
+        if getattr(function, "__module__", None) is None:  # none, or torch.fx cannot name it
+            continue
+        if _calls(function, target, args):
             return function
     return None
 

@@ -78,21 +78,23 @@ def buffer_ids(program: Program) -> set[int]:
 def own_state(program: Program) -> dict[str, Any]:
     """Return the state for one module. What the program writes is copied, together with all that
     shares its memory; tied tensors stay tied."""
-    return own_states([program])[0]
+    return own_states([program], [""])[0]
 
 
-def own_states(programs: Sequence[Program]) -> list[dict[str, Any]]:
+def own_states(programs: Sequence[Program], paths: Sequence[str]) -> list[dict[str, Any]]:
     """Return the states for modules that share one: what one of the programs writes is copied once
-    for all. A tensor that two programs have by one name, in one place of memory, is one."""
+    for all. A tensor that two programs have by one name (after the path at which each begins), in
+    one place of memory, is one."""
     states = [{**program.constants, **program.state_dict} for program in programs]
-    written = {key for program in programs for key in _find_written(program)}
+    written = {key for program in programs for key in find_written(program)}
     copies: dict[int, Any] = {}
     made = ByIdentity[torch.Tensor, torch.Tensor]()
     firsts: dict[str, torch.Tensor] = {}
-    for name, value in (pair for state in states for pair in state.items()):
+    pairs = zip(paths, states, strict=True)
+    for path, name, value in ((p, *item) for p, state in pairs for item in state.items()):
         if not isinstance(value, torch.Tensor) or value in made:
             continue
-        first = firsts.setdefault(name, value)
+        first = firsts.setdefault(f"{path}.{name}", value)
         if first is not value and is_same_memory(first, value):
             made[value] = made[first]
             continue
@@ -104,8 +106,8 @@ def own_states(programs: Sequence[Program]) -> list[dict[str, Any]]:
     ]
 
 
-def _find_written(program: Program) -> set[int]:
-    """The memories that the program writes."""
+def find_written(program: Program) -> set[int]:
+    """Find the memories that the program writes."""
     given = {**program.constants, **program.state_dict}
     outputs = program.graph_signature.output_specs
     names = {s.target for s in outputs if s.kind in STATE_WRITES and s.target in given}
@@ -138,12 +140,17 @@ def _make_parameter(own: torch.Tensor, given: nn.Parameter) -> nn.Parameter:
 
 
 def _register(root: nn.Module, name: str, value: Any, persistent: bool) -> None:
-    *path, leaf = name.split(".")
-    for part in path:
+    path, _, leaf = name.rpartition(".")
+    hold_state(hold_module(root, path), leaf, value, persistent)
+
+
+def hold_module(root: nn.Module, path: str) -> nn.Module:
+    """Return the module at a path, made if there is none."""
+    for part in path.split(".") if path else ():
         if part not in root._modules:
             root._modules[part] = nn.Module()
         root = root._modules[part]  # type: ignore[assignment]
-    hold_state(root, leaf, value, persistent)
+    return root
 
 
 def hold_state(module: nn.Module, name: str, value: Any, persistent: bool) -> None:

@@ -7,6 +7,7 @@ It is made when somebody asks for it. Must not know how a program is run.
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Self
@@ -20,6 +21,7 @@ from lostwax.doors import enter
 from lostwax.identity import ByIdentity
 from lostwax.ir.data import Program
 from lostwax.ir.graph.effects import memory_chain
+from lostwax.ir.run.in_place_form import write_in_place
 from lostwax.ir.run.write_back import (
     GRADIENTS,
     RESULTS,
@@ -39,6 +41,8 @@ class UnliftedModule(GraphModule):
 
     _runner: Any
     _constants: dict[str, Any]
+    _holds_constants = True
+    """Says, to those who do not know the class, that there is such a table."""
     _code: str
     _edited: Callable[..., Any] | None = None
     """What runs since `recompile()`."""
@@ -54,10 +58,29 @@ class UnliftedModule(GraphModule):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name not in _OF_GRAPHS:
+            if name not in _OF_GRAPHS and not self._shows_constant(name):
                 raise
         self._unlift()
-        return self.__dict__[name]
+        return self.__dict__[name] if name in self.__dict__ else super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute. If it shows a constant of the program, that is another one from then
+        on."""
+        shows_constant = self._shows_constant(name)
+        if shows_constant:
+            self._unlift()
+        super().__setattr__(name, value)
+        if shows_constant:
+            new = {key: value for key, shown in self._constant_names.items() if shown == name}
+            self._keep(_constants=self._constants | new)
+
+    def _shows_constant(self, name: str) -> bool:
+        """Does the attribute show a constant of the program, or will it, once there is a graph?"""
+        names = self.__dict__.get("_constant_names")
+        if names is None:
+            constants = self.__dict__.get("_constants", {})
+            names = name_constants(self._is_taken, constants) if constants else {}
+        return name in names.values()
 
     def __str__(self) -> str:
         try:
@@ -89,8 +112,11 @@ class UnliftedModule(GraphModule):
         self._keep(_edited=edited, **code)
 
     def _unlift(self) -> None:
-        if "_graph" in self.__dict__:
-            return
+        with _UNLIFTING:
+            if "_graph" not in self.__dict__:
+                self._make_graph()
+
+    def _make_graph(self) -> None:
         runner = self._runner
         program, run = runner.program, runner.graph_module
         for name in (*program.state_dict, *program.graph_signature.buffers):
@@ -102,6 +128,7 @@ class UnliftedModule(GraphModule):
                 )
         names = name_constants(self._is_taken, self._constants)
         graph = unlift_graph(program, run, names, list(runner.convention.names))
+        write_in_place(graph)
         graph.owning_module = self
         _show_values(program, graph)
         children = {name: child for name, child in run.named_children() if name not in names}
@@ -119,8 +146,8 @@ class UnliftedModule(GraphModule):
             **hooks,
             **children,
             **held,
+            **compile_graph(graph)[0],
         )
-        self._keep(**compile_graph(graph)[0])
 
     def _is_taken(self, name: str) -> bool:
         if hasattr(UnliftedModule, name) or name in self.__dict__ or name in _OF_GRAPHS:
@@ -179,6 +206,8 @@ class UnliftedModule(GraphModule):
         self.__dict__.update(own)
 
 
+_UNLIFTING = threading.RLock()
+"""Threads that ask a module for its graph get the same one."""
 HOLDS_STATE = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 """Where a module holds its state."""
 _HOOKS = ("_replace_hooks", "_create_node_hooks", "_erase_node_hooks", "_deepcopy_hooks")
@@ -267,6 +296,6 @@ def compile_graph(graph: Graph) -> tuple[dict[str, Any], Callable[..., Any]]:
     that it defines: of the module and the arguments."""
     made: Any = graph.python_code(root_module="self")
     names = dict(made.globals)
-    exec(compile(made.src, f"{__file__}:generated", "exec"), names)
+    exec(compile(made.src, "<eval of an edited graph>", "exec"), names)
     held = {"_code": made.src, "_lineno_map": made._lineno_map}
     return held | {"_prologue_start": made._prologue_start}, names["forward"]

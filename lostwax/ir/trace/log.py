@@ -8,7 +8,7 @@ aliasing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.fx.immutable_collections import immutable_list
 
@@ -86,9 +86,10 @@ def values_of(result: Any) -> list[Value]:
                 found.append(each)
             else:
                 found += values_of(each)
-    elif result.__class__ is InnerGraph:  # what its steps read
+    elif result.__class__ is InnerGraph:  # what its steps read, and what it returns
         for step in result.region.steps:
             found += values_of([step.args, *step.kwargs.values()])
+        found += values_of(result.outputs)
     return found
 
 
@@ -125,6 +126,17 @@ class Region:
     def __init__(self) -> None:
         self.inputs: list[Value] = []
         self.steps: list[Step] = []
+
+
+class Moment(NamedTuple):
+    """Where something happens while it is recorded."""
+
+    steps: list[Step]
+    """Those of the program, or of the region that is recorded."""
+    before: int
+    """How many of them there were before."""
+    outside: int
+    """How many steps the program had then."""
 
 
 class InnerGraph:

@@ -23,12 +23,14 @@ from torch.utils._pytree import TreeSpec
 from lostwax.errors import InputStructureError, SwapError
 from lostwax.identity import ByIdentity
 from lostwax.ir.graph.copying import copy_module
+from lostwax.ir.graph.delegate import refuse_delegates
 from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.pytree import sketch_spec
 from lostwax.ir.run.calling import accept_self, call_with_self
 from lostwax.ir.run.conditions.questions import asks_check
 from lostwax.ir.run.conditions.settings import hold_to_settings
 from lostwax.ir.run.control import run_by_python
+from lostwax.ir.run.leaves import UNCHANGED, Changes
 from lostwax.ir.run.module import (
     call_convention,
     compose_changes,
@@ -102,14 +104,15 @@ class UnflattenedModule(GraphsModule):
     ) -> None:
         super().__init__()
         check_is_program(export_module, "unflatten")
+        refuse_delegates(export_module.graph, "unflatten()")
         program = export_module
         self.flat_args_adapter = flat_args_adapter
         self.graph_signature = program.graph_signature
         self.module_call_graph = program.module_call_graph
         self.range_constraints = program.range_constraints
         self._program = program
-        self._casts: dict[torch.dtype, torch.dtype] = {}
-        self._convention = call_convention(program, True, {})
+        self._changes = UNCHANGED
+        self._convention = call_convention(program, True)
         self._rebuild = make_rebuild(program, self._convention)
         self._check_asks = asks_check(program, self._convention.leaves)
         self._check_overlap = input_overlap_check(program, self._convention)
@@ -194,12 +197,15 @@ class UnflattenedModule(GraphsModule):
 
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> UnflattenedModule:
         """Implement `.to()` and its like, as `program.module()` does."""
-        casts, moves = note_changes(self, partial(super()._apply, fn, recurse))
-        if casts:
-            casts = compose_changes(self._casts, casts)
-            convention = call_convention(self._program, True, casts)
-            self.__dict__.update(_casts=casts, _convention=convention)
+        leaves = self._convention.leaves
+        casts, moves = note_changes(self, fn, partial(super()._apply, fn, recurse), leaves)
         if moves or casts:
+            before = self._changes
+            changes = Changes(
+                compose_changes(before.casts, casts), compose_changes(before.moves, moves)
+            )
+            convention = call_convention(self._program, True, changes)
+            self.__dict__.update(_changes=changes, _convention=convention)
             _replace_dtypes_and_devices(self, moves, casts)
         return self
 

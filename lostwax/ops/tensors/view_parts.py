@@ -13,7 +13,7 @@ from lostwax.ops.registry import mark, rule
 from lostwax.ops.shapes import fail, hint, is_met, require, show, wrap_dim
 from lostwax.ops.tensors.views import is_zero_int, make_view
 from lostwax.ops.traits import Trait
-from lostwax.sym import Size, ceildiv, decide, eq, known, maximum, minimum, specialize
+from lostwax.sym import Size, ceildiv, count_parts, decide, eq, known, maximum, minimum
 from lostwax.types import TensorType
 
 # ----------------------------------------------------------------------------------------- one part
@@ -225,8 +225,8 @@ def unbind(self: TensorType, dim: int = 0) -> list[TensorType]:
         fail(f"Dimension specified as {dim} but tensor has no dimensions", IndexError)
     d = wrap_dim(dim, len(size))
     rest, steps = size[:d] + size[d + 1 :], stride[:d] + stride[d + 1 :]
-    count = specialize(size[d])
-    return [make_view(self, rest, steps, self.offset + i * stride[d]) for i in range(count)]
+    length = count_parts(size[d])
+    return [make_view(self, rest, steps, self.offset + i * stride[d]) for i in range(length)]
 
 
 mark(Trait.SHARES_STORAGE, "unsafe_split.Tensor", "unsafe_split_with_sizes")

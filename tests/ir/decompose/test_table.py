@@ -92,3 +92,11 @@ def test_tables_that_say_nothing_of_what_the_program_called_are_silent() -> None
         program.run_decompositions({aten.conv2d.default: own_linear})
         program.run_decompositions({aten.gelu.default: lambda x, approximate="none": F.relu(x)})
         program.run_decompositions(torch.export.default_decompositions())
+
+
+def test_a_function_that_passes_leaves_the_operator():
+    program = export(MODEL, (X,), keep="composite")
+    found = program.run_decompositions({aten.gelu.default: lambda *_, **__: NotImplemented})
+    calls = [node.target for node in found.graph.nodes if node.op == "call_function"]
+    assert calls == [aten.linear.default, aten.gelu.default]
+    assert torch.equal(found.module()(X), program.module()(X))

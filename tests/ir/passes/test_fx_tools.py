@@ -17,7 +17,7 @@ from torch.fx.passes.tools_common import legalize_graph
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 import lostwax
-from lostwax.errors import PassError
+from lostwax.errors import MixedModeError, PassError
 from lostwax.fake import FakeTensor
 from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.rules.verify import verify
@@ -212,6 +212,30 @@ def test_fakes_of_torch_in_the_program_itself():
     propagate(program.graph_module, X)
     with pytest.raises(PassError, match=r"(?s)'p_linear_weight'.*FakeTensorProp.*deepcopy"):
         FxPass(swap_sin)(program)
+
+
+def fakes_of(module):
+    return [n.meta["val"] for n in module.graph.find_nodes(op="placeholder")]
+
+
+def test_symbolic_sizes_of_ours_in_torchs_fakes():
+    """torch's mode refuses them and says whose propagation takes them; that gives the same."""
+    program = make_program()
+    before, fakes = values(program), fakes_of(program.graph_module)
+    with torch.no_grad():
+        lostwax.FakeTensorProp(program.graph_module).propagate(*fakes)
+    assert values(program) == before
+    with pytest.raises(MixedModeError, match=r"lostwax.FakeTensorProp.*program.module\(\)"):
+        FakeTensorProp(program.graph_module).propagate(*fakes)
+
+
+def test_torchs_propagation_takes_the_module_of_a_program(program):
+    module = program.module()
+    fakes = fakes_of(module)
+    mode = fakes[0].fake_mode
+    mode.allow_non_fake_inputs = True
+    first, *_ = FakeTensorProp(module, mode).propagate_dont_convert_inputs(*fakes)
+    assert str(first.shape[0]) == "2*s_batch"
 
 
 # -------------------------------------------------------------------------------------------- text

@@ -126,3 +126,50 @@ def test_operators_that_write_and_operators_in_branches(is_turned):
     for _ in range(2):
         want = (square * 2).t() if is_turned else square * 2
         assert torch.equal(module(square, choice), want + square * 2)
+
+
+@torch.library.custom_op("lostwax_first_run::count_up", mutates_args=("x",))
+def count_up(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    x.add_(1)
+    return y.clone(), y[:1].clone()
+
+
+@count_up.register_fake
+def _count_up_fake(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(y), torch.empty_like(y)
+
+
+def test_an_operator_that_writes_is_compared():
+    def count(x: Tensor) -> Any:
+        y = x.clone()
+        return *torch.ops.lostwax_first_run.count_up(y, x), y
+
+    with pytest.raises(WrongFakeError, match=r"returns float32\[3, 4\] and float32\[1, 4\]"):
+        lostwax.export(count, (X,)).module()(X)
+
+
+def test_an_operator_in_a_branch_is_compared_when_it_runs():
+    def choose(x: Tensor, is_turned: Tensor) -> Tensor:
+        return torch.cond(is_turned, torch.ops.lostwax_first_run.size, torch.clone, (x,))
+
+    module = lostwax.export(choose, (X, torch.tensor(True))).module()
+    assert torch.equal(module(X, torch.tensor(False)), X)
+    with pytest.raises(WrongFakeError):
+        module(X, torch.tensor(True))
+
+
+@torch.library.custom_op("lostwax_first_run::find", mutates_args=())
+def find(x: Tensor) -> Tensor:
+    return x.flatten().nonzero().flatten()
+
+
+@find.register_fake
+def _find_fake(x: Tensor) -> Tensor:
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size(max=5), dtype=torch.int64)
+
+
+def test_a_size_in_data_is_held_to_its_range():
+    program = lostwax.export(torch.ops.lostwax_first_run.find.default, (X,))
+    assert program.module()(torch.eye(3, 4)).tolist() == [0, 5, 10]
+    with pytest.raises(WrongFakeError, match=r"returns int64\[12\], .* says int64\[0 to 5\]"):
+        program.module()(torch.ones(3, 4))

@@ -4,6 +4,8 @@ checked, and until somebody asks there is no such graph."""
 from __future__ import annotations
 
 import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -43,6 +45,34 @@ def replace_relu(module: fx.GraphModule) -> None:
     for node in module.graph.find_nodes(op="call_function", target=aten.relu.default):
         node.target = aten.neg.default
     module.recompile()
+
+
+def test_constants_are_attributes_and_may_be_replaced(program: Any) -> None:
+    module, edited = program.module(), program.module()
+    assert torch.equal(module.shift, torch.ones(4))
+    replace_relu(edited)
+    for each in (program.module(), module, edited):  # before its graph was asked for, and after
+        before = each(X, more=MORE)["y"]
+        each.shift = torch.full((4,), 3.0)
+        assert torch.allclose(each(X, more=MORE)["y"], before + 2)
+        assert torch.allclose(copy.deepcopy(each)(X, more=MORE)["y"], before + 2)
+        assert [n.target for n in each.graph.nodes if n.op == "get_attr"][-1] == "shift"
+    assert torch.equal(program.constants["shift"], torch.ones(4))
+    del edited.shift
+    assert not hasattr(edited, "shift")
+
+
+def test_threads_that_ask_for_the_graph_get_one(program: Any) -> None:
+    for _ in range(3):
+        module = program.module()
+        together = threading.Barrier(4)
+
+        def ask(_: int) -> Any:
+            together.wait()  # noqa: B023
+            return module.graph, module.code  # noqa: B023
+
+        with ThreadPoolExecutor(4) as pool:
+            assert len({id(graph) for graph, _ in pool.map(ask, range(4))}) == 1
 
 
 def test_it_is_made_when_asked_for(program: Any) -> None:
@@ -156,6 +186,17 @@ def test_it_is_compiled_and_exported_again(program: Any) -> None:
         want = module(X, more=MORE)
         torch.testing.assert_close(compiled(X, more=MORE), want)
         torch.testing.assert_close(again(X, more=MORE), want)
+
+
+def test_values_are_known_to_torch_beside_real_weights() -> None:
+    """So AOTInductor computes (`torch._inductor.aot_compile(program.module(), …)`): with a fake,
+    which is a node's value, and a weight that is none."""
+    module = export(nn.Linear(3, 4), (X,)).module()
+    module_input = next(n for n in module.graph.nodes if n.op == "placeholder")
+    value = module_input.meta["val"]
+    with value.fake_mode:
+        made = aten.mm.default(value, module.get_parameter("weight").t())
+    assert made.shape == (2, 4)
 
 
 def test_modules_that_share_state() -> None:

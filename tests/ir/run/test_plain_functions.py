@@ -35,6 +35,8 @@ X = torch.ones(2, 3)
         (aten.tanh.default, (X,), torch.tanh),
         (aten.mm.default, (X, X), torch.mm),
         (aten.cat.default, ([X, X], 1), torch.cat),
+        (aten.__lshift__.Scalar, (X.int(), 2), operator.lshift),
+        (aten.__rshift__.Tensor, (X.int(), X.int()), operator.rshift),
     ],
 )
 def test_a_function_that_does_the_same(target, args, wanted):
@@ -53,6 +55,7 @@ def test_a_function_that_does_the_same(target, args, wanted):
         (aten.linear.default, (X, X), {}),  # torch takes it apart first
         (aten.view.default, (X, [6]), {}),  # there is none
         (operator.add, (1, 2), {}),  # no operator
+        (aten.unique_dim.default, (X, 0), {}),  # a function that torch.fx cannot name
     ],
 )
 def test_no_function(target, args, kwargs):

@@ -122,6 +122,59 @@ def test_programs_of_two_modules_are_refused(programs):
         lostwax.modules(programs["step"])
 
 
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(2))
+        self.register_buffer("sum", torch.zeros(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count = self.count + 1  # another tensor in its place
+        self.sum.add_(x)  # the same
+        return self.count + self.sum
+
+
+class Counters(nn.Module):
+    """Has a part whose state has the names of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Counter()
+        self.register_buffer("count", torch.full((2,), 100.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += 10
+        return self.part(x) + self.count
+
+
+@pytest.mark.parametrize("change", [dict, loaded])
+@pytest.mark.parametrize("order", [("whole", "part", "called"), ("part", "called", "whole")])
+def test_programs_of_a_part_share_its_state(order, change):
+    model, x = Counters(), torch.ones(2)
+    exported = {"whole": model, "part": model.part, "called": lambda x: model.part(x) * 2}
+    made = lostwax.modules(change({name: lostwax.export(exported[name], (x,)) for name in order}))
+    for dtype in (torch.float32, torch.float64):
+        made["part"].to(dtype)
+        model.to(dtype)
+        x = x.to(dtype)
+        for name in ("part", "whole", "called", "whole", "part"):
+            assert torch.equal(made[name](x), exported[name](x))
+    made["part"].count = torch.zeros(2, dtype=torch.float64)
+    model.part.count = torch.zeros(2, dtype=torch.float64)
+    assert torch.equal(made["called"](x), exported["called"](x))
+
+
+def test_one_tensor_by_two_names_that_no_place_explains_is_refused():
+    one, other, x = Counter(), nn.Module(), torch.ones(2)
+    other.register_buffer("total", one.sum)
+    programs = {
+        "one": lostwax.export(one, (x,)),
+        "other": lostwax.export(lambda x: other.total + x, (x,)),
+    }
+    with pytest.raises(SharedStateError, match=r"one tensor by two names, 'sum' and 'other.total'"):
+        lostwax.modules(programs)
+
+
 def test_what_torch_reads_is_as_before(programs, wanted, tmp_path):
     pytest.importorskip("torch.export.pt2_archive")
     from torch.export.pt2_archive._package import load_pt2

@@ -459,7 +459,7 @@ def test_an_error_names_the_line() -> None:
     with pytest.raises(RuntimeError) as error:
         made(X)
     assert re.fullmatch(
-        r"while running addmm \(test_unflatten.py:\d+ in .*", error.value.__notes__[0]
+        r"while running addmm \(tests/\S+test_unflatten.py:\d+ in .*", error.value.__notes__[0]
     )
 
 

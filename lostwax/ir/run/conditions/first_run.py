@@ -3,7 +3,7 @@
 What a custom operator returns was told by the user's fake kernel (`register_fake`), and sizes and
 dtypes of all that follows come from it. Nobody has compared it with the operator: the first run
 does, by the recorded value and, where sizes are symbolic, by asking the fake kernel about these
-very arguments. Must not compare data.
+very arguments. An operator in a branch is compared when it runs first. Must not compare data.
 """
 
 from __future__ import annotations
@@ -12,49 +12,55 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lostwax.errors import LostwaxError, WrongFakeError
+from lostwax.errors import WrongFakeError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.fallback import user_kernel
+from lostwax.fake.symbolic.node import unwrap
 from lostwax.ir.graph.lookup import all_nodes
 from lostwax.ir.text import source_text
-from lostwax.sym import ShapeEnv
+from lostwax.sym import Range, ShapeEnv
 
 Forward = Callable[..., Any]
 
 
 class FirstRun:
-    """A `forward` that compares until it has run once on real tensors."""
+    """A `forward` that compares until each custom operator has run once on real tensors."""
 
     def __init__(self, graph: GraphModule, forward: Forward) -> None:
         self._forward = forward
         self._nodes: dict[OpOverload, list[Node]] = {}
         for node in all_nodes(graph):
-            if _is_custom(node.target):
-                self._nodes.setdefault(node.target, []).append(node)  # type: ignore[arg-type]
+            custom = _find_custom(node)
+            if custom is not None:
+                self._nodes.setdefault(custom, []).append(node)
 
     def __call__(self, *values: Any) -> Any:
         if not self._nodes or not _is_plain(values):
             return self._forward(*values)
-        with _Comparing(self._nodes):
+        with _Comparing(self._nodes) as comparing:
             results = self._forward(*values)
-        self._nodes = {}
+        self._nodes = {f: nodes for f, nodes in self._nodes.items() if f not in comparing.done}
         return results
 
 
 def has_custom_operators(graph: GraphModule) -> bool:
-    return any(_is_custom(node.target) for node in all_nodes(graph))
+    return any(_find_custom(node) is not None for node in all_nodes(graph))
 
 
-def _is_custom(target: Any) -> bool:
-    """Is it an operator of which a fake kernel of the user's says what it returns?"""
+def _find_custom(node: Node) -> OpOverload | None:
+    """The operator that a node calls, itself or on copies of what it writes to, if a fake kernel of
+    the user's says what it returns."""
+    target: Any = node.target
+    if isinstance(target, HigherOrderOperator) and node.args:
+        target = node.args[0]
     if not isinstance(target, OpOverload) or target.namespace in ("aten", "prims"):
-        return False
-    return user_kernel(target) is not None
+        return None
+    return target if user_kernel(target) is not None else None
 
 
 def _is_plain(values: Any) -> bool:
@@ -66,61 +72,90 @@ def _is_plain(values: Any) -> bool:
 
 class _Comparing(TorchDispatchMode):
     supports_higher_order_operators = True
-    """Those of torch's own, such as `auto_functionalized`, run as they would without us."""
 
     def __init__(self, nodes: dict[OpOverload, list[Node]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._nodes = nodes
+        self.done: set[OpOverload] = set()
+        """The operators that were compared."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        nodes = self._nodes.get(func)
+        custom, given = func, args
+        if isinstance(func, HigherOrderOperator) and args:  # it calls its operator past this mode
+            custom, given = args[0], args[1:]
+        nodes = self._nodes.get(custom) if isinstance(custom, OpOverload) else None
         if nodes is None:
             return func(*args, **kwargs)
-        told = _ask_kernel(func, args, kwargs)  # before the operator writes to its arguments
+        told = _ask_kernel(custom, given, kwargs)  # before the operator writes to its arguments
         result = func(*args, **kwargs)
-        found = _list_types(result)
-        recorded = [_list_types(node.meta.get("val")) for node in nodes]
+        found = _list_types(_leave_copies(func, custom, result))
+        values = [_leave_copies(node.target, custom, node.meta.get("val")) for node in nodes]
+        recorded = [_list_types(value) for value in values]
         if not any(_fits(found, each) for each in recorded):
-            raise _make_error(func, nodes[0], found, recorded[0])
+            raise _make_error(custom, nodes[0], found, recorded[0])
         if told is not None and not _fits(found, told):
-            raise _make_error(func, nodes[0], found, told)
+            raise _make_error(custom, nodes[0], found, told)
+        self.done.add(custom)
         return result
 
 
+def _leave_copies(target: Any, custom: OpOverload, value: Any) -> Any:
+    """What an operator returns, without the copies that it was called on, which come last."""
+    return value if target is custom else value[: len(custom._schema.returns)]
+
+
 class _Type(NamedTuple):
-    """Of a tensor that an operator returns. A size that is not known before it runs is None."""
+    """Of a tensor that an operator returns. Sizes may not be known before it runs."""
 
     dtype: torch.dtype
-    size: tuple[int | None, ...]
+    size: tuple[Range, ...]
 
     def __str__(self) -> str:
-        sizes = ", ".join("?" if s is None else str(s) for s in self.size)
-        return f"{str(self.dtype).removeprefix('torch.')}[{sizes}]"
+        return f"{str(self.dtype).removeprefix('torch.')}[{', '.join(map(_show, self.size))}]"
 
 
-def _list_types(value: Any) -> list[_Type]:
+_ANY = Range(None, None)
+
+
+def _show(size: Range) -> str:
+    if size.lo is not None and size.lo == size.hi:
+        return str(size.lo)
+    return "?" if size.hi is None else f"{size.lo or 0} to {size.hi}"
+
+
+def _list_types(value: Any, env: ShapeEnv | None = None) -> list[_Type]:
+    """The types of the tensors in a value; what is known of symbolic sizes, `env` knows."""
+
+    def find_range(size: Any) -> Range:
+        if type(size) is int:
+            return Range(size, size)
+        return _ANY if env is None else env.bounds(unwrap(size))
+
     leaves = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-    return [
-        _Type(leaf.dtype, tuple(s if type(s) is int else None for s in leaf.shape))
-        for leaf in leaves
-    ]
+    return [_Type(leaf.dtype, tuple(map(find_range, leaf.shape))) for leaf in leaves]
 
 
 def _fits(found: list[_Type], told: list[_Type]) -> bool:
     return len(found) == len(told) and all(
-        a.dtype is b.dtype
-        and len(a.size) == len(b.size)
-        and all(t in (None, s) for s, t in zip(a.size, b.size, strict=True))
+        a.dtype is b.dtype and len(a.size) == len(b.size) and all(map(_is_within, a.size, b.size))
         for a, b in zip(found, told, strict=True)
+    )
+
+
+def _is_within(size: Range, limits: Range) -> bool:
+    assert size.lo is not None
+    return (limits.lo is None or limits.lo <= size.lo) and (
+        limits.hi is None or size.lo <= limits.hi
     )
 
 
 def _ask_kernel(func: OpOverload, args: Any, kwargs: Any) -> list[_Type] | None:
     """What the fake kernel says of these arguments; None if it cannot be asked now."""
-    mode = FakeTensorMode(shape_env=ShapeEnv())
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env)
 
     def fake(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -130,8 +165,8 @@ def _ask_kernel(func: OpOverload, args: Any, kwargs: Any) -> list[_Type] | None:
     try:
         with mode:
             args, kwargs = pytree.tree_map(fake, (args, kwargs))
-            return _list_types(func(*args, **kwargs))
-    except (LostwaxError, RuntimeError, NotImplementedError):
+            return _list_types(func(*args, **kwargs), env)
+    except Exception:
         return None
 
 

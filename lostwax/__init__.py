@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from lostwax import collector, doors, namespaces
 
 if TYPE_CHECKING:
-    from lostwax import errors, interop, ops, passes, pte
+    from lostwax import backends, errors, interop, ops, passes, pte
+    from lostwax.backends.transform import to_edge_transform_and_lower
     from lostwax.capture.adaptive import capture
     from lostwax.capture.check import CheckResult, check
     from lostwax.capture.draft import draft_export
@@ -100,6 +101,7 @@ __all__ = [
     "TokenArgument",
     "UnflattenedModule",
     "__version__",
+    "backends",
     "capture",
     "check",
     "default_decompositions",
@@ -124,6 +126,7 @@ __all__ = [
     "register_dataclass",
     "save",
     "to_edge",
+    "to_edge_transform_and_lower",
     "unflatten",
     "unset_fake_temporarily",
 ]
@@ -178,6 +181,7 @@ _HOME = {
     "EdgeConfig": "lostwax.dialects.manager",
     "EdgeProgramManager": "lostwax.dialects.manager",
     "to_edge": "lostwax.dialects.manager",
+    "to_edge_transform_and_lower": "lostwax.backends.transform",
     "ExecutableConfig": "lostwax.pte.executable",
     "ExecutableProgram": "lostwax.pte.executable",
     "PT2ArchiveReader": "lostwax.pt2",
@@ -192,6 +196,8 @@ doors.set_doors(
     {
         "edge": "lostwax.dialects.edge_operators",
         "to_edge": "lostwax.dialects.manager",
+        "lower_methods": "lostwax.backends.lower",
+        "make_report": "lostwax.backends.report",
         "ExecutableProgram": "lostwax.pte.executable",
         "check_executable": "lostwax.pte.check",
         "show_values": "lostwax.interop.exchange",
@@ -201,7 +207,7 @@ doors.set_doors(
 
 def __getattr__(name: str) -> Any:
     # `lostwax.capture` is a folder that can be called.
-    if name in ("capture", "errors", "interop", "ops", "passes", "pte"):
+    if name in ("backends", "capture", "errors", "interop", "ops", "passes", "pte"):
         return _load(f"lostwax.{name}")
     if name not in _HOME and name not in _NAMESPACES:
         raise AttributeError(f"module 'lostwax' has no attribute {name!r}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -60,6 +60,15 @@ def collect_errors() -> Iterator[list[LostwaxError]]:
         _watching.lists = before
 
 
+def did_you_mean(name: Any, known: Iterable[Any], ask: str = "did you mean") -> str:
+    """Ask whether the nearest of the known names was meant; empty if none is near."""
+    from difflib import get_close_matches
+
+    by_text = {str(each).lower(): each for each in known}
+    close = get_close_matches(str(name).lower(), by_text, n=1)
+    return f" ({ask} {by_text[close[0]]!r}?)" if close else ""
+
+
 class DataDependentError(LostwaxError, RuntimeError):
     """The program asks for the data of a tensor that has none, most often by branching on it.
 
@@ -70,6 +79,16 @@ class DataDependentError(LostwaxError, RuntimeError):
     What to do: state what you know before the line that asks, with `torch._check(n > 0)`; or
     compute with tensors (`torch.where`) instead of branching.
     """
+
+    is_question = False
+    """Does Python's control flow ask? Then it can be captured (`capture/flow/`)."""
+
+    about: Any = None
+    """What is asked: a condition or a number (`sym`)."""
+
+    def ask(self, about: Any = None) -> Self:
+        self.is_question, self.about = True, about
+        return self
 
 
 class ContradictionError(LostwaxError, RuntimeError):
@@ -140,13 +159,14 @@ class WrongFakeError(LostwaxError, RuntimeError):
 
 
 class InputStructureError(LostwaxError, TypeError):
-    """A program was called with another structure of arguments than the one it was captured with.
+    """A program was called with another structure of arguments than the one it was captured with;
+    or an example call does not fit the function that is exported.
 
     Containers are part of a program: how many arguments, which keys, which types. The message shows
     both structures and the first place where they differ. `path` is that place, as Python.
 
     What to do: call the module as it was called at capture; or capture it again with these
-    arguments.
+    arguments. For an example call: pass what the function's signature asks for.
     """
 
     def __init__(self, message: str, path: str = "") -> None:
@@ -156,13 +176,13 @@ class InputStructureError(LostwaxError, TypeError):
 
 class InputValueError(LostwaxError, ValueError):
     """An argument stands in the right place, but is not what the program was captured for: it has
-    another size, dtype or value, or it overlaps another argument in memory.
+    another size, dtype, device or value, or it overlaps another argument in memory.
 
     Sizes that were not declared dynamic, and Python numbers, strings and the like, are baked into
     the program. `path` is the argument, as Python.
 
-    What to do: pass what the message says was expected; or capture again, with that size declared
-    dynamic (`dynamic_shapes`) or that value passed as a tensor.
+    What to do: pass what the message says was expected; or capture again, with the declaration
+    that the message proposes (`dynamic_shapes`) or that value passed as a tensor.
     """
 
     def __init__(self, message: str, path: str = "") -> None:
@@ -281,7 +301,8 @@ class VerificationError(LostwaxError, ValueError):
 
 class SharedStateError(LostwaxError, ValueError):
     """Programs whose modules were to share one state (`lostwax.modules`) have different tensors by
-    one name: they were exported from different modules, or loaded from different files.
+    one name, or one tensor by names that do not belong together: they were exported from different
+    modules, or loaded from different files.
 
     What to do: export them from one module object, or save them in one file and load that.
     """
@@ -316,6 +337,16 @@ class CaptureError(LostwaxError, RuntimeError):
     tensor for its next call to change, leaves gradients behind, writes to memory that overlaps.
 
     What to do: the message names the line of the module, the reason, and what to write instead.
+    """
+
+
+class StrictError(CaptureError):
+    """`export(strict=True)` refuses what the module's Python does beside its tensors: it leaves an
+    object otherwise than it was, reads the clock, a file, random numbers or the environment, or
+    gives another program when it is captured again.
+
+    What to do: the message names what it is, and the line. Pass such a value as an argument, keep
+    it in a buffer, or export without `strict=True`, which warns instead.
     """
 
 
@@ -416,3 +447,21 @@ class PassError(LostwaxError, ValueError):
     def __init__(self, message: str, name: str = "", violations: tuple[object, ...] = ()) -> None:
         self.name, self.violations = name, violations
         super().__init__(message)
+
+
+def asks_data(error: BaseException | None) -> bool:
+    """Did Python's control flow ask what only data can answer? Python itself refuses a symbolic
+    truth as an index."""
+    if isinstance(error, TypeError):
+        return str(error).endswith("must be integers or slices, not SymBool")
+    while error is not None and not getattr(error, "is_question", False):
+        error = error.__cause__
+    return error is not None
+
+
+def find_own_error(error: BaseException | None) -> BaseException | None:
+    """The error of the house's, or the question, over which the user's code has raised another
+    exception: in a `finally`, in a handler, where a `with` ends."""
+    while error is not None and not type(error).__module__.startswith("lostwax."):
+        error = error.__cause__ or error.__context__
+    return error

@@ -379,13 +379,16 @@ class Numbering:
         self._literals = {value: tensor for tensor, value in constants if value.is_literal}
         self._numbers: dict[Any, int] = {}
         self._steps: dict[Step, int] = {}
+        self._given: dict[Value, Any] = {}
+        """Of the inner graphs that are being looked at: their inputs, by depth and place."""
+        self._depth = 0
 
     def number_steps(self, steps: Sequence[Step]) -> list[int]:
         """Number the steps of a call. Returns the numbers of steps that have effects, in order. A
         step with an effect depends on how many went before, as random numbers do."""
         found: list[int] = []
         for step in steps:
-            acts = has_effect(step.target)
+            acts = _acts(step)
             operands = self.value_key([step.args, *step.kwargs.values()])
             key = (id(step.target), step.grad, (*step.kwargs,), operands, acts and len(found))
             self._steps[step] = self._number(key)
@@ -411,6 +414,8 @@ class Numbering:
         cls = value.__class__
         if cls is Value:
             return self._log_value_key(value)
+        if cls is InnerGraph:
+            return self._graph_key(value)
         if isinstance(value, (list, tuple)):
             return (list, *map(self.value_key, value))
         if cls is float or cls is complex:
@@ -419,7 +424,25 @@ class Numbering:
             return (cls, simplify_number(value))
         return (cls, value) if cls in _PLAIN else object()
 
+    def _graph_key(self, graph: InnerGraph) -> Any:
+        """Equal for graphs that compute the same from what they are given. A graph that acts is
+        equal to nothing: how often it runs is not known."""
+        if any(map(_acts, graph.region.steps)):
+            return object()
+        around = self._given
+        self._depth += 1
+        inputs = {v: (self._depth, place) for place, v in enumerate(graph.inputs)}
+        self._given = {**around, **inputs}
+        self.number_steps(graph.region.steps)
+        demands = [guard.cond for guard in graph.demands]
+        outputs = self.value_key([graph.outputs, demands])
+        self._given = around
+        self._depth -= 1
+        return (InnerGraph, tuple([v.type for v in graph.inputs]), outputs, graph.form)
+
     def _log_value_key(self, value: Value) -> Any:
+        if value in self._given:
+            return (Value, *self._given[value])
         if value.step is not None:
             return (Value, self._steps.get(value.step, value), value.index)
         literal = self._literals.get(value)
@@ -430,6 +453,19 @@ class Numbering:
 
     def _number(self, key: Any) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
+
+
+def _acts(step: Step) -> bool:
+    """Does the step do something that matters even if nobody reads its result, by itself or in one
+    of its graphs?"""
+    left: list[Any] = [*step.args, *step.kwargs.values()]
+    while left:
+        part = left.pop()
+        if isinstance(part, (list, tuple)):
+            left += part
+        elif isinstance(part, InnerGraph) and any(map(_acts, part.region.steps)):
+            return True
+    return has_effect(step.target)
 
 
 _PLAIN = frozenset(

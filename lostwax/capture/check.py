@@ -8,6 +8,7 @@ module's own operators, to name the first that differs. Must not change the modu
 from __future__ import annotations
 
 import copy
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +31,7 @@ from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.pytree import leaf_paths, sketch
 from lostwax.ir.run.module import call_convention
 from lostwax.ir.signature import InputKind
-from lostwax.ir.text import source_text, target_text, type_text
+from lostwax.ir.text import shorten_trace, source_text, target_text, type_text
 from lostwax.ops.registry import has_trait
 from lostwax.ops.traits import Trait
 from lostwax.undo.undo import Undo, run_and_undo
@@ -177,7 +178,7 @@ def list_cases(
             "  instead: check(program, module, inputs=[(x, y)])"
         )
     yield example_call(program.example_inputs)
-    convention = call_convention(program, True, {})
+    convention = call_convention(program, True)
     yield from draw_calls(convention, program.example_inputs, draws, seed)
 
 
@@ -304,7 +305,9 @@ class _Case:
     def find_first_node(self) -> str:
         """The first node whose value is not what the module computes there."""
         modules = _modules(module := _copy_callable(self.module))
-        recorder = _ValueRecorder({id(m): path for path, m in modules.items()})
+        paths = {id(m): path for path, m in modules.items()}
+        read_lines = _choose_lines(self.program)
+        recorder = _ValueRecorder(paths, read_lines)
 
         def record(undo: Undo) -> None:
             recorder.provenance.catch_calls(list(modules.values()), undo)
@@ -312,9 +315,9 @@ class _Case:
                 self._run_seeded(module, self._copy_inputs())
 
         run_and_undo(record)
-        beside = _ComparingInterpreter(self.program, recorder.values, self.close)
+        beside = _ComparingInterpreter(self.program, recorder.values, self.close, read_lines)
         args, kwargs = self._copy_inputs()
-        inputs = call_convention(self.program, True, {}).bind(args, kwargs)
+        inputs = call_convention(self.program, True).bind(args, kwargs)
         self._run_seeded(beside.run, ((*state_values(self.program), *inputs), {}))
         return beside.found
 
@@ -421,9 +424,9 @@ Key = tuple[str, str, str, int]
 class _ValueRecorder(TorchDispatchMode):
     """Keeps the values that the module's operators return, by where they are called."""
 
-    def __init__(self, paths: Mapping[int, str]) -> None:
+    def __init__(self, paths: Mapping[int, str], read_lines: Callable[[str], str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.provenance = Provenance(paths)
+        self.provenance, self.read_lines = Provenance(paths), read_lines
         self.values: dict[Key, Any] = {}
         self._count: Counter[tuple[str, str, str]] = Counter()
 
@@ -434,19 +437,43 @@ class _ValueRecorder(TorchDispatchMode):
         meta: dict[str, Any] = {}
         self.provenance.place_at(sys._getframe(1)).describe(func, meta)
         call = next(reversed(meta["nn_module_stack"]), "")
-        key = (call, meta["stack_trace"], _operator_name(func))
+        key = (call, self.read_lines(meta["stack_trace"]), _operator_name(func))
         kept = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), out)
         self.values[*key, self._count[key]] = kept
         self._count[key] += 1
         return out
 
 
+def _choose_lines(program: ExportedProgram) -> Callable[[str], str]:
+    """What of a stack trace we compare with a program's nodes: those of a file may have but the
+    innermost line, or nothing (`save(..., metadata=...)`), and folders of another machine, or
+    relative to another working directory."""
+    traces = {_node_trace(n) for n in program.graph.nodes if n.op == "call_function"}
+    if not any(traces):
+        return lambda trace: ""
+    is_short = all(shorten_trace(t) == t for t in traces)
+
+    def read_lines(trace: str) -> str:
+        return _FOLDERS.sub('File "', shorten_trace(trace) if is_short else trace)
+
+    return read_lines
+
+
+_FOLDERS = re.compile(r'File "[^"\n]*/')
+
+
 class _ComparingInterpreter(Interpreter):
     """Runs the program's graph and compares each node with what the module computed there."""
 
-    def __init__(self, program: ExportedProgram, values: Mapping[Key, Any], close: Close) -> None:
+    def __init__(
+        self,
+        program: ExportedProgram,
+        values: Mapping[Key, Any],
+        close: Close,
+        read_lines: Callable[[str], str],
+    ) -> None:
         super().__init__(program.graph_module)
-        self.values, self.close = values, close
+        self.values, self.close, self.read_lines = values, close, read_lines
         self.found = ""
         self._count: Counter[tuple[str, str, str]] = Counter()
         self._places: dict[tuple[str, str], list[Any]] = {}
@@ -466,7 +493,7 @@ class _ComparingInterpreter(Interpreter):
             if any(n in self._unknown for n in node.all_input_nodes):
                 self._unknown[node] = None
             return
-        key = (*_node_place(node), _operator_name(node.target))
+        key = (*self._place_of(node), _operator_name(node.target))
         want = self.values.get((*key, self._count[key]))
         self._count[key] += 1
         if "empty" in key[2]:
@@ -474,7 +501,7 @@ class _ComparingInterpreter(Interpreter):
         if want is None:
             if not any(
                 self._find_difference(value, v) == ""
-                for v in self._places.get(_node_place(node), ())
+                for v in self._places.get(self._place_of(node), ())
             ):
                 self._unknown[node] = None
         elif wrong := self._find_difference(value, want):
@@ -489,13 +516,20 @@ class _ComparingInterpreter(Interpreter):
         could not compare. Then it is the last node on the first line of those."""
         before = self._unknown_before(node)
         known = [
-            n for n in before if isinstance(n.target, OpOverload) and _node_place(n) in self._places
+            n
+            for n in before
+            if isinstance(n.target, OpOverload) and self._place_of(n) in self._places
         ]
         if known:
-            node = [n for n in known if _node_place(n) == _node_place(known[0])][-1]
+            node = [n for n in known if self._place_of(n) == self._place_of(known[0])][-1]
             wrong = "its value is none of those that the module computes there"
         where = f"\n    at {source_text(node)}" if source_text(node) else ""
         return f"{node.name} = {target_text(node.target)}{where}\n    {wrong}"
+
+    def _place_of(self, node: Node) -> tuple[str, str]:
+        """The call of a module in which a node stands, and the user's lines."""
+        call = next(reversed(node.meta.get("nn_module_stack") or {}), "")
+        return str(call), self.read_lines(_node_trace(node))
 
     def _unknown_before(self, node: Node) -> list[Node]:
         """The nodes that we could not compare and that this one is computed from, in order."""
@@ -509,10 +543,8 @@ class _ComparingInterpreter(Interpreter):
         return [n for n in self._unknown if n in found]
 
 
-def _node_place(node: Node) -> tuple[str, str]:
-    """The call of a module in which a node stands, and the user's lines."""
-    call = next(reversed(node.meta.get("nn_module_stack") or {}), "")
-    return str(call), str(node.meta.get("stack_trace") or "")
+def _node_trace(node: Node) -> str:
+    return str(node.meta.get("stack_trace") or "")
 
 
 def _operator_name(func: Any) -> str:

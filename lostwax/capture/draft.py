@@ -14,8 +14,13 @@ from typing import Any
 from torch import nn
 
 from lostwax.capture.export import export
+from lostwax.capture.python.baked_in import BakedIn, ReadsWatcher
+from lostwax.capture.python.functions_run import let_watch
+from lostwax.capture.shapes.marks import find_attached_spec
+from lostwax.capture.state.root_module import forward_of
 from lostwax.errors import ConstraintViolationError
 from lostwax.ir.program import ExportedProgram
+from lostwax.undo.undo import Undo, run_and_undo
 
 _MOST_ROUNDS = 8
 
@@ -27,6 +32,8 @@ class DraftReport:
     failures: list[ConstraintViolationError] = field(default_factory=list)
     dynamic_shapes: Any = None
     constraints: list[str] = field(default_factory=list)
+    baked_in: list[BakedIn] = field(default_factory=list)
+    """The numbers and texts that the module reads from attributes, globals and variables."""
 
     def successful(self) -> bool:
         """Did the declarations hold as they were written?"""
@@ -37,13 +44,15 @@ class DraftReport:
         return self.dynamic_shapes
 
     def __str__(self) -> str:
-        if not self.failures:
-            return "export: nothing to report"
-        found = "\n\n".join(str(error) for error in self.failures)
-        return (
-            f"{found}\n\nexported with\n  dynamic_shapes={self.dynamic_shapes!r}\n"
-            f"  constraints={self.constraints!r}"
-        )
+        parts = [str(error) for error in self.failures]
+        if parts:
+            parts.append(
+                f"exported with\n  dynamic_shapes={self.dynamic_shapes!r}\n"
+                f"  constraints={self.constraints!r}"
+            )
+        if self.baked_in:
+            parts.append("\n".join(["baked in:", *(f"  {each}" for each in self.baked_in)]))
+        return "\n\n".join(parts) or "export: nothing to report"
 
 
 def draft_export(
@@ -58,30 +67,39 @@ def draft_export(
 ) -> ExportedProgram:
     """Export, with declarations corrected where they do not hold.
 
-    `program._report` says which those were and what was written in their place; print it. The
-    program is right for what the corrected declarations allow, and refuses other calls.
+    `program._report` says which those were and what was written in their place, and which numbers
+    were baked in that the module reads beside its arguments; print it. The program is right for
+    what the corrected declarations allow, and refuses other calls.
     """
     report = DraftReport(dynamic_shapes=dynamic_shapes)
+    reading = ReadsWatcher()
+
+    def export_listing(undo: Undo) -> ExportedProgram:
+        let_watch(reading, undo)
+        return export(
+            mod,
+            args,
+            kwargs,
+            dynamic_shapes=report.dynamic_shapes,
+            strict=strict,
+            preserve_module_call_signature=preserve_module_call_signature,
+            prefer_deferred_runtime_asserts_over_guards=(
+                prefer_deferred_runtime_asserts_over_guards
+            ),
+            constraints=report.constraints,
+        )
+
     while True:
         try:
-            program = export(
-                mod,
-                args,
-                kwargs,
-                dynamic_shapes=report.dynamic_shapes,
-                strict=strict,
-                preserve_module_call_signature=preserve_module_call_signature,
-                prefer_deferred_runtime_asserts_over_guards=(
-                    prefer_deferred_runtime_asserts_over_guards
-                ),
-                constraints=report.constraints,
-            )
+            program = run_and_undo(export_listing)
         except ConstraintViolationError as error:
-            if len(report.failures) == _MOST_ROUNDS:
+            attached = find_attached_spec(forward_of(mod), None)  # it stays what it is
+            if attached is not None or len(report.failures) == _MOST_ROUNDS:
                 raise
             report.failures.append(error)
             report.dynamic_shapes = error.dynamic_shapes
             report.constraints = list(error.constraints)
         else:
+            report.baked_in = reading.reads.values
             program._report = report
             return program

@@ -11,13 +11,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from types import FunctionType, MethodType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 import torch.utils._pytree as pytree
 from torch import nn
 from torch.utils._pytree import TreeSpec
 
+from lostwax.errors import InputStructureError, did_you_mean
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import (
     LEAVES,
@@ -27,6 +28,7 @@ from lostwax.ir.pytree import (
     is_namedtuple,
     leaf_paths,
     mapping_keys,
+    sketch_call,
 )
 
 
@@ -168,6 +170,69 @@ def as_call(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(args), dict(kwargs or {})
 
 
+def refuse_unbound(
+    error: TypeError, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """If the error is Python's about the arguments of this function, raise one that says which."""
+    if f"{getattr(function, '__name__', '')}() " in str(error):
+        check_binding(function, args, kwargs)
+
+
+def check_binding(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse an example call that does not fit the signature of the function, if it has one."""
+    parameters = _parameters(function)
+    kinds = {p.kind for p in parameters}
+    by_position = [p.name for p in parameters if p.kind in _BY_POSITION]
+    by_name = [p.name for p in parameters if p.kind in _BY_NAME]
+    given = {*by_position[: len(args)], *kwargs}
+    free = [name for name in by_name if name not in given]
+    name = getattr(function, "__qualname__", "the function").rpartition("<locals>.")[2]
+
+    def refuse(what: str, path: str, fix: str) -> NoReturn:
+        plain = [p.replace(annotation=p.empty) for p in parameters]
+        declared = f"{name}{inspect.Signature(plain)}"
+        called = sketch_call(args, dict(kwargs))
+        raise InputStructureError(
+            f"the example call does not fit {name}: {what}\n"
+            f"  declared: {declared}\n  called:   {called}\n  fix: {fix}",
+            path,
+        )
+
+    for key in kwargs if parameters and _VAR_KEYWORD not in kinds else ():
+        if key not in by_name:
+            near = did_you_mean(key, free)
+            left = f", or pass one of {', '.join(free)}" if free else ""
+            refuse(f"it has no argument {key!r}{near}", key, f"leave {key} out{left}")
+    if len(args) > len(by_position) and parameters and _VAR_POSITIONAL not in kinds:
+        what = f"{len(args)} positional arguments, and it takes {len(by_position)}"
+        refuse(what, f"args[{len(by_position)}]", "leave out what is too much")
+    for key in by_position[: len(args)]:
+        if key in kwargs and key in by_name:
+            refuse(f"{key} is given twice", key, f"pass {key} once, in args or in kwargs")
+    for parameter in parameters:
+        is_group = parameter.kind in (_VAR_POSITIONAL, _VAR_KEYWORD)
+        if parameter.default is parameter.empty and not is_group and parameter.name not in given:
+            key = parameter.name
+            fix = f"pass it in args or in kwargs, kwargs={{{key!r}: ...}}"
+            refuse(f"{key} is missing", key, fix)
+
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
+_VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
+
+
+def flatten_result(out: Any) -> tuple[list[Any], pytree.TreeSpec]:
+    """The leaves of what the module returns; lists that hooks have made are lists."""
+    outputs, spec = pytree.tree_flatten(out)
+    if any(isinstance(each, list) for each in outputs):
+        from lostwax.capture.flow.lists import make_plain
+
+        return pytree.tree_flatten(make_plain(out))
+    return outputs, spec
+
+
 def check_leaves(leaves: Sequence[Any], what: str, paths: Callable[[], Iterable[str]]) -> None:
     """Refuse leaves of types that the specification does not allow. `paths` are their places."""
     for i, leaf in enumerate(leaves):
@@ -200,6 +265,8 @@ class ExampleCall:
         kwargs = dict(kwargs or {})
         self.leaves, self.tree = pytree.tree_flatten((tuple(args), kwargs))
         names = [*argument_names(self.function, len(args), kwargs), *kwargs]
+        if len(set(names)) < len(names):
+            check_binding(self.function, args, kwargs)
         positional, by_name = self.tree.children()
         self.arguments: dict[str, Argument] = {}
         start = 0

@@ -25,9 +25,11 @@ from lostwax.capture.example_call import (
     as_call,
     check_leaves,
     flat_names,
+    flatten_result,
     identifier,
     identifiers,
     leaves_of,
+    refuse_unbound,
 )
 from lostwax.capture.inputs import CaptureInputs
 from lostwax.capture.module_calls import PreservedCalls
@@ -45,7 +47,7 @@ from lostwax.capture.relied_layouts import (
 )
 from lostwax.capture.repeated_tensors import choose_program
 from lostwax.capture.shapes.guards import SortedGuards, range_constraints, sort_guards
-from lostwax.capture.shapes.marks import marks_of
+from lostwax.capture.shapes.marks import find_attached_spec, marks_of
 from lostwax.capture.state import global_state
 from lostwax.capture.state.argument_containers import find_containers, tell_of_changes
 from lostwax.capture.state.module_state import (
@@ -79,7 +81,9 @@ from lostwax.errors import (
     MissingFakeRuleError,
     NotYetError,
     UnsupportedFakeError,
+    asks_data,
     collect_errors,
+    find_own_error,
 )
 from lostwax.fake import autocast
 from lostwax.fake.mode import retire
@@ -128,6 +132,7 @@ def export(
     prefer_deferred_runtime_asserts_over_guards: bool = False,
     constraints: Sequence[str] = (),
     keep: Sequence[OpOverload] | Literal["composite"] = (),
+    control_flow: Literal["capture", "refuse", "sizes"] = "capture",
 ) -> ExportedProgram:
     """Capture a module, a function or a method into a functional ATen program.
 
@@ -138,13 +143,17 @@ def export(
     keeps. `preserve_module_call_signature` names
     submodules (`"layers.0"`) whose arguments and results `module_call_graph` is to describe. With
     `prefer_deferred_runtime_asserts_over_guards` each call is checked for relations between Dims
-    that `dynamic_shapes` does not state, instead of an error here. The
-    module is not changed, nothing is computed and no weight is copied.
+    that `dynamic_shapes` does not state, instead of an error here. Python's `if`, `while` and
+    `for` that depend on data become `cond` and `while_loop`; with `control_flow="sizes"` so do
+    those that ask about declared sizes; with `"refuse"` they are an error. With `strict`, what the
+    module's Python does beside its tensors is refused: it must change no object that was there
+    before, read nothing outside, and give the same program twice.
+    The module is not changed, nothing is computed and no weight is copied.
     """
-    if strict:
-        raise NotYetError("strict=True", "the default, strict=False, runs the module's own Python")
+    _check_control_flow(control_flow)
     kept = _read_keep(keep)
     call_args, call_kwargs = as_call(args, kwargs)
+    dynamic_shapes = find_attached_spec(forward_of(mod), dynamic_shapes)
     spec = None
     if dynamic_shapes is not None or constraints or _has_marks(call_args, call_kwargs):
         from lostwax.capture.shapes.spec import resolve_spec
@@ -152,7 +161,13 @@ def export(
         spec = resolve_spec(dynamic_shapes, mod, call_args, call_kwargs, constraints)
         spec.defers = prefer_deferred_runtime_asserts_over_guards
     preserved = preserve_module_call_signature
-    program = export_call(mod, call_args, call_kwargs, spec, kept, preserved)
+    call = partial(export_call, mod, call_args, call_kwargs, spec, kept, preserved, control_flow)
+    if strict:
+        from lostwax.capture.strict.twice import capture_strictly
+
+        program = capture_strictly(call)
+    else:
+        program = call()
     if hasattr(dynamic_shapes, "dynamic_shapes"):  # a collection
         from lostwax.capture.shapes.collect import AdditionalInputs
 
@@ -168,19 +183,49 @@ def export_call(
     spec: Spec | None,
     keep: Kept = frozenset(),
     preserved: Sequence[str] = (),
+    control_flow: str = "capture",
 ) -> ExportedProgram:
     """As `export`, for validated arguments; `spec` lists the sizes and numbers that vary."""
     call = (mod, args, kwargs, spec, keep, preserved)
+    splits = None
+    if control_flow == "sizes" and spec is not None:
+        from lostwax.capture.flow.sizes import Splits
+
+        splits = Splits()
 
     def capture_once(*more: bool) -> ExportedProgram:
         try:
-            return Capture(*call, False, *more).run()
+            return run(False, *more)
         except UntrackedError:
             pass  # not here: the error would keep the first capture alive
-        return Capture(*call, True, *more).run()
+        return run(True, *more)
+
+    def run(*how: bool) -> ExportedProgram:
+        capture = Capture(*call, *how)
+        capture.env.splits = splits
+        return capture.run()
+
+    def capture_all() -> ExportedProgram:
+        try:
+            return choose_program(capture_once(), lambda agreed: capture_once(True, agreed))
+        except LostwaxError:
+            raise
+        except Exception as error:
+            own = find_own_error(error)
+            if own is None:
+                raise
+        raise own
 
     with one_at_a_time:
-        return choose_program(capture_once(), lambda agreed: capture_once(True, agreed))
+        if splits is None:
+            try:
+                return capture_all()
+            except (DataDependentError, CaptureError, TypeError) as error:
+                if control_flow == "refuse" or not asks_data(error):
+                    raise
+        from lostwax.capture.flow.retry import capture_flow
+
+        return capture_flow(capture_all, splits)
 
 
 class Capture:
@@ -256,6 +301,7 @@ class Capture:
         # Before caught calls are in the modules.
         reach = self.reach = Reach(self.call, self.state.modules, (args, kwargs))
         tracer.provenance.catch_calls(self.state.modules, undo)
+        global_state.restore_objects_later(reach, undo)
         self.state.replace(inputs.fakes, undo)
         kept_before = global_state.restore_later(reach, undo)
         tracer.watched = (self.state.modules, reach, kept_before)
@@ -270,7 +316,7 @@ class Capture:
             tell_of_changes(containers)
             if tracer.state_views:
                 self._check_versions()
-            outputs, self.out_spec = pytree.tree_flatten(out)
+            outputs, self.out_spec = flatten_result(out)
             check_leaves(outputs, "the result", lambda: leaf_paths(self.out_spec))
             kept = self._find_changes(outputs)
             if self.grad:
@@ -287,6 +333,7 @@ class Capture:
             return functions_run.call_watched(self.call, *args, **kwargs)
         except TypeError as error:
             refuse_scripted(error)
+            refuse_unbound(error, forward_of(self.call), self.args, self.kwargs)
             raise
         except RuntimeError as error:
             refuse_what_cpp_refuses(error)
@@ -359,7 +406,7 @@ class Capture:
         args, kwargs = unflatten_leaves(self.inputs.call_leaves, self.in_spec)
         with self.tracer.provenance.watch_calls(sys._getframe()):
             out = self._compute_result(args, kwargs)
-        outputs, spec = pytree.tree_flatten(out)
+        outputs, spec = flatten_result(out)
         self._copy_literals(outputs)
         run = self._record_call(outputs, spec)
         self.tracer.doubts.settle(self.env, run.steps, run.results)
@@ -604,6 +651,12 @@ def _drop_unused_state(program: ExportedProgram) -> ExportedProgram:
 _PARAMETER, _BUFFER = InputKind.PARAMETER, InputKind.BUFFER
 
 
+def _check_control_flow(control_flow: Any) -> None:
+    if control_flow not in ("capture", "refuse", "sizes"):
+        kinds = '"capture", "sizes" or "refuse"'
+        raise ValueError(f"control_flow= takes {kinds}, not {control_flow!r}")
+
+
 def _read_keep(keep: Any) -> Kept:
     if isinstance(keep, str) and keep == "composite":
         return COMPOSITES
@@ -634,11 +687,14 @@ def _argument_spec(value: Any, arg: Any) -> ArgumentSpec:
 
 
 def _attribute_paths(state: ModuleState) -> dict[int, str]:
-    """The paths of tensors in plain attributes, by the tensor's id."""
+    """The paths of tensors in plain attributes, by the tensor's id. Modules of programs hold their
+    constants in a table."""
     found: dict[int, str] = {}
     for module in state.modules:
         path = state.paths[id(module)]
-        for name, value in module.__dict__.items():
+        is_of_program = getattr(type(module), "_holds_constants", False)
+        named = module.__dict__["_constants"] if is_of_program else {}
+        for name, value in (*named.items(), *module.__dict__.items()):
             if isinstance(value, torch.Tensor):
                 found.setdefault(id(value), f"{path}.{name}" if path else name)
     return found

@@ -16,7 +16,9 @@ from torch import nn
 
 from lostwax.capture.example_call import as_call
 from lostwax.capture.export import Capture
+from lostwax.capture.shapes.marks import find_attached_spec
 from lostwax.capture.shapes.spec import Spec, resolve_spec
+from lostwax.capture.state.root_module import forward_of
 from lostwax.capture.steps.provenance import OtherLine, Provenance, StepPlace, new_place
 from lostwax.capture.threads import one_at_a_time
 from lostwax.errors import JointError
@@ -42,6 +44,7 @@ def export_joint(
     loss_index: int | None = None,
     tangents: bool = False,
     dynamic_shapes: Any = None,
+    keep: Any = (),
 ) -> ExportedProgram:
     """Capture a module's forward and backward into one functional program.
 
@@ -52,7 +55,17 @@ def export_joint(
 
     Gradients are those of the parameters and inputs that require them. They are the last outputs,
     `graph_signature.backward_signature` names them, and `program.module()` returns them.
+
+    Composite operators are always taken apart, as autograd does to differentiate them: with `keep`
+    not empty this is an error.
     """
+    if keep:
+        raise JointError(
+            "export_joint keeps no composite operators whole\n"
+            "  why: autograd differentiates the operators that they consist of, and the backward "
+            "uses results of these\n"
+            "  instead: leave keep= out; export(..., keep=...) keeps them in a forward alone"
+        )
     call_args, call_kwargs = as_call(args, kwargs)
     if (loss is not None) + (loss_index is not None) + tangents > 1:
         raise JointError("loss, loss_index and tangents exclude each other: give one of them")
@@ -60,6 +73,7 @@ def export_joint(
         raise JointError(
             f"the module has an argument {TANGENTS!r} of its own\n  instead: rename it"
         )
+    dynamic_shapes = find_attached_spec(forward_of(mod), dynamic_shapes)
     spec = None
     if dynamic_shapes is not None:
         spec = resolve_spec(dynamic_shapes, mod, call_args, call_kwargs, ())

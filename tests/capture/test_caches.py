@@ -292,7 +292,48 @@ def beside_a_cache(self: Any, x: Tensor) -> Tensor:
     return x + self.size
 
 
-@pytest.mark.parametrize("forward", [a_loss, maps, a_result, beside_a_cache])
+class Scale(torch.autograd.Function):
+    """Its backward multiplies by the factor."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return grad * ctx.factor, None
+
+
+def beside_own_gradients(self: Any, x: Tensor) -> Tensor:
+    """As RecurrentGemma does without its cache: state is taken away before it is read."""
+    self.none = None
+    y = Scale.apply(x * self.w, 2.0)
+    self.none = y.sum() if self.none is None else y.sum() + self.none
+    return y + 1
+
+
+def beside_branches(self: Any, x: Tensor) -> Tensor:
+    self.none = x.mean()
+
+    def nested(y: Tensor) -> Tensor:
+        return torch.cond(y.sum() > 1, lambda z: z + x, lambda z: z * 2, (y,))
+
+    return torch.cond(x.sum() > 0, nested, lambda y: y * self.w, (x,)) + 1
+
+
+def beside_branches_of_sizes(self: Any, x: Tensor) -> Tensor:
+    self.none = x.mean()
+    return torch.cond(x.sum() > 0, lambda y: y / y.shape[0], lambda y: y[:1] + y, (x,)) + 1
+
+
+UNREAD = [
+    a_loss, maps, a_result, beside_a_cache, beside_own_gradients, beside_branches,
+    beside_branches_of_sizes,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("forward", UNREAD)
 def test_what_nothing_reads_is_left_out_with_a_warning(forward: Any) -> None:
     block = Block(forward).eval()
     before = held(block)
@@ -337,6 +378,41 @@ def filled_once(self: Any, x: Tensor) -> Tensor:
     return x * 2
 
 
+def seen_by_a_backward(self: Any, x: Tensor) -> Tensor:
+    before, self.none = self.none, x.mean()
+    return Scale.apply(x * self.w, 2.0 if before is None else 3.0)
+
+
+def read_by_a_backward(self: Any, x: Tensor) -> Tensor:
+    before, self.none = self.none, x.mean()
+    return Scale.apply(x * self.w, 1.0 if before is None else before)
+
+
+def seen_by_a_branch(self: Any, x: Tensor) -> Tensor:
+    before, self.none = self.none, x.mean()
+    factor = 2 if before is None else 3
+    return torch.cond(x.sum() > 0, lambda y: y * factor, lambda y: y * 1, (x,))
+
+
+def seen_by_an_inner_branch(self: Any, x: Tensor) -> Tensor:
+    """The graphs differ in which of their inputs they read."""
+    before, self.none = self.none, x.mean()
+
+    def nested(y: Tensor) -> Tensor:
+        both = (y, x) if before is None else (x, y)
+        return torch.cond(y.sum() > 1, lambda a, b: a - b, lambda a, b: a + b, both)
+
+    return torch.cond(x.sum() > 0, nested, lambda y: y * 1, (x * 2,))
+
+
+def random_in_a_branch(self: Any, x: Tensor) -> Tensor:
+    """Nothing reads what is drawn, but the generator moves."""
+    before, self.none = self.none, x.mean()
+    if before is None:
+        torch.cond(x.sum() > 0, lambda y: torch.rand_like(y), lambda y: y * 1, (x,))
+    return torch.dropout(x, 0.5, train=True)
+
+
 @pytest.mark.parametrize(
     "forward",
     [
@@ -346,6 +422,11 @@ def filled_once(self: Any, x: Tensor) -> Tensor:
         seen_to_be_there,
         passed_on,
         filled_once,
+        seen_by_a_backward,
+        read_by_a_backward,
+        seen_by_a_branch,
+        seen_by_an_inner_branch,
+        random_in_a_branch,
     ],
 )
 @pytest.mark.parametrize("shapes", [None, ({0: Dim("rows")},)])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from examples.models import MODELS
-from lostwax import Dim, check, export
+from lostwax import Dim, check, export, load, save
 from lostwax.errors import CheckError
 from lostwax.passes import ConvertDtype
 
@@ -89,13 +89,36 @@ def test_the_first_node_is_named_and_the_counterexample_runs(net: Net, program: 
     (found,) = result.differences
     assert found.case == "the example"
     assert found.what.startswith("the result['y']: Tensor-likes are not close!")
-    assert found.node.startswith("mul = torch.ops.aten.mul.Tensor\n    at test_check.py:")
+    where = "tests/capture/test_check.py"
+    assert found.node.startswith(f"mul = torch.ops.aten.mul.Tensor\n    at {where}:")
     assert "in forward, code: y.mul_(scale)" in found.node
     with pytest.raises(CheckError, match="the first node that differs: mul"):
         result.raise_on_difference()
     with pytest.raises(AssertionError, match="not close"):
         exec(found.counterexample, {"program": wrong, "module": net})
     exec(found.counterexample, {"program": program, "module": net})
+
+
+@pytest.mark.parametrize("metadata", ["lines", "full"])
+def test_the_first_node_of_a_file_is_named_in_another_folder(
+    net: Net, program: Any, metadata: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file has the folders of where it was saved: relative to the working directory there, or
+    (in the whole traces) another machine's."""
+
+    def change(node: Any) -> None:
+        node.args = (node.args[0], 3.0)
+        if metadata == "full":
+            for each in node.graph.nodes:
+                trace = each.meta.get("stack_trace") or ""
+                each.meta["stack_trace"] = trace.replace('File "/', 'File "/elsewhere/')
+
+    file = tmp_path / "wrong.pt2"
+    save(changed(program, "mul", change), file, metadata=metadata)
+    monkeypatch.chdir(tmp_path)
+    (found,) = check(load(file), net).differences
+    assert found.node.startswith("mul = torch.ops.aten.mul.Tensor")
+    assert "test_check.py" in found.node
 
 
 def test_a_node_of_another_operator_is_named() -> None:

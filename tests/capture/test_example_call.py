@@ -13,6 +13,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 
+from lostwax import Dim
 from lostwax.capture import export
 from lostwax.errors import InputStructureError, InputValueError
 from lostwax.ir.pytree import register_dataclass
@@ -184,3 +185,60 @@ def test_a_size_is_a_size() -> None:
     program = same(Of(forward), X, torch.Size([X.numel()]))
     again = export(program.module(), (X, torch.Size([X.numel()])))
     torch.testing.assert_close(again.module()(X, torch.Size([X.numel()])), X.flatten() * X.numel())
+
+
+# ---------------------------------------------------------------- example calls that do not fit
+
+
+class Declared(nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor, *, scale: float = 1.0) -> torch.Tensor:
+        return x * mask * scale
+
+
+WRONG_CALLS = [
+    ((X,), {}, "mask", "mask is missing", "pass it in args or in kwargs, kwargs={'mask': ...}"),
+    (
+        (X,),
+        {"masks": X},
+        "masks",
+        "it has no argument 'masks' (did you mean 'mask'?)",
+        "leave masks out, or pass one of mask, scale",
+    ),
+    (
+        (X, X + 1),
+        {"Scale": 2.0},
+        "Scale",
+        "it has no argument 'Scale' (did you mean 'scale'?)",
+        "leave Scale out, or pass one of scale",
+    ),
+    (
+        (X, X + 1, X + 2),
+        {},
+        "args[2]",
+        "3 positional arguments, and it takes 2",
+        "leave out what is too much",
+    ),
+    ((X, X + 1), {"x": X + 2}, "x", "x is given twice", "pass x once, in args or in kwargs"),
+]
+
+
+@pytest.mark.parametrize("sizes", [None, {"mask": {0: Dim("n")}}], ids=["static", "dynamic"])
+@pytest.mark.parametrize(("args", "kwargs", "path", "what", "way"), WRONG_CALLS)
+def test_an_example_call_that_does_not_fit(args, kwargs, path, what, way, sizes) -> None:
+    with pytest.raises(InputStructureError) as error:
+        export(Declared(), args, kwargs, dynamic_shapes=sizes)
+    first, declared, called, fix = str(error.value).splitlines()
+    assert first == f"the example call does not fit Declared.forward: {what}"
+    assert declared == "  declared: Declared.forward(x, mask, *, scale=1.0)"
+    assert called.startswith("  called:   (f32[")
+    assert fix == f"  fix: {way}"
+    assert error.value.path == path
+
+
+def test_an_error_of_the_module_itself_stays_what_it_is() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x + len(3)  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError, match="has no len") as error:
+        export(forward, (X,))
+    assert not isinstance(error.value, InputStructureError)

@@ -129,8 +129,9 @@ def test_what_is_fixed_beforehand_leaves_the_state_as_it_is() -> None:
 
 
 def test_what_comes_later_says_so() -> None:
-    with pytest.raises(NotYetError, match=r"strict.* is not supported yet"):
-        export(Of(lambda self, x: x), (X,), strict=True)
+    program = export(Of(lambda self, x: x), (X,))
+    with pytest.raises(NotYetError, match=r"decompose_custom_triton_ops.* is not supported yet"):
+        program.run_decompositions(decompose_custom_triton_ops=True)
 
 
 def test_bad_calls() -> None:

@@ -279,3 +279,9 @@ def test_refusals(module: Any, options: dict[str, Any], text: str) -> None:
 def test_an_argument_of_that_name_is_refused() -> None:
     with pytest.raises(JointError, match="an argument 'tangents' of its own"):
         export_joint(lambda tangents: tangents, (), {"tangents": X}, tangents=True)
+
+
+@pytest.mark.parametrize("keep", ["composite", [torch.ops.aten.linear.default]])
+def test_composites_are_not_kept(keep: Any) -> None:
+    with pytest.raises(JointError, match=r"(?s)keeps no composite.*instead: leave keep= out"):
+        export_joint(nn.Linear(3, 3), (X,), loss=square, keep=keep)

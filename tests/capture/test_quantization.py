@@ -4,6 +4,7 @@ torch.export's programs, and the result is the same to the last bit."""
 from __future__ import annotations
 
 import copy
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,3 +84,89 @@ def test_post_training_quantization(make: Any, quantized: Any) -> None:
         assert (got - want).norm() < 0.15 * want.norm()
     again = lostwax.export(ours, batches[0], keep="composite")
     torch.testing.assert_close(again.module()(*batches[0]), ours(*batches[0]))
+
+
+# ------------------------------------------------------------------- quantization aware training
+
+
+def make_training_net(*, is_norm_shared: bool = False) -> nn.Module:
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d(4)
+    return nn.Sequential(
+        *(nn.Conv2d(3, 4, 3, padding=1), norm, nn.ReLU()),
+        *(nn.Conv2d(4, 4, 5), norm if is_norm_shared else nn.BatchNorm2d(4)),
+        *(nn.Flatten(), nn.Linear(64, 5)),
+    ).train()
+
+
+def test_quantization_aware_training() -> None:
+    """torchao finds the layers, trains, and folds the batch norms. (What it makes of torch's module
+    is the same to the last bit; it takes half a minute for each.)"""
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+
+    model, x = make_training_net(), torch.randn(2, 3, 8, 8)
+    config = x86.get_default_x86_inductor_quantization_config(is_qat=True)
+    module: Any = lostwax.export(model, (x,), keep="composite").module()
+    prepared = prepare_qat_pt2e(module, x86.X86InductorQuantizer().set_global(config))
+    optimizer = torch.optim.SGD([*prepared.parameters(), *model.parameters()], 0.01)
+    for batch in torch.randn(3, 2, 3, 8, 8):
+        optimizer.zero_grad()
+        (prepared(batch).square().mean() + model(batch).square().mean()).backward()
+        optimizer.step()
+    quantized = convert_pt2e(prepared)
+    assert "aten.batch_norm.default" not in list_calls(quantized)
+    assert count_quantizations(quantized) > 5
+    got, want = quantized(x), model.eval()(x)
+    assert (got - want).norm() < 0.1 * want.norm()
+
+
+def list_calls(module: Any) -> list[str]:
+    return [str(n.target) for n in module.graph.nodes if n.op == "call_function"]
+
+
+def test_batch_norm_in_training_is_one_node_of_the_module() -> None:
+    """The program shows what it writes; its module has the nodes that torch's module has, from a
+    file and captured again, too, and run as a graph it trains as the original does."""
+    model, x = make_training_net(is_norm_shared=True), torch.randn(2, 3, 8, 8)
+    program = lostwax.export(model, (x,), keep="composite")
+    assert len(program.graph_signature.buffers_to_mutate) == 3
+    assert not any("batch_norm.default" in str(n.target) for n in program.graph.nodes)
+    calls = list_calls(torch.export.export(copy.deepcopy(model), (x,)).module())
+    again = lostwax.export(program.module(), (x,), keep="composite")
+    third = lostwax.export(load_again(again).module(), (x,), keep="composite")
+    for each in (program, load_again(program), again, third):
+        module, original = each.module(), copy.deepcopy(model)
+        assert list_calls(module) == calls
+        module.recompile()  # the graph runs
+        for _ in range(2):
+            torch.testing.assert_close(module(x), original(x))
+        for name, buffer in original.named_buffers():
+            torch.testing.assert_close(module.get_buffer(name), buffer)
+
+
+def load_again(program: lostwax.ExportedProgram) -> lostwax.ExportedProgram:
+    file = io.BytesIO()
+    lostwax.save(program, file)
+    file.seek(0)
+    return lostwax.load(file)
+
+
+class ReadsItsStatistics(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        before = self.norm.running_mean * 1  # type: ignore[operator]
+        return self.norm(x), before
+
+
+def test_statistics_that_something_else_reads_are_written_at_the_end() -> None:
+    model, x = ReadsItsStatistics(), torch.randn(4, 3)
+    module = lostwax.export(model, (x,), keep="composite").module()
+    assert "aten.batch_norm.default" not in list_calls(module)
+    module.recompile()
+    for _ in range(2):
+        torch.testing.assert_close(module(x), model(x))
+    torch.testing.assert_close(module.get_buffer("norm.running_var"), model.norm.running_var)

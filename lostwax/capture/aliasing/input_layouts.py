@@ -94,6 +94,10 @@ class Reliance:
         if not _follows_layout(root.value, before):
             self._overwritten[root.value] = root, before
 
+    def note_handed(self, root: Root, other: Root) -> None:
+        """`other`, the result of a branch or loop, is in eager the same tensor as `root`."""
+        self.notes += [n._replace(other=other) for n in self.notes if n.other is root]
+
     def note_view(self, value: Value) -> None:
         """A write shows that a `view` of this value shares its memory."""
         for each in _first_sources(value) if self._overwritten else ():

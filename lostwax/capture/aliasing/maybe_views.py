@@ -8,17 +8,20 @@ if the example is one of them, the program is refused. Must not record steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lostwax.errors import CaptureError
-from lostwax.ir.trace.log import Step, Value, values_of
+from lostwax.ir.trace.log import Moment, Step, Value
 from lostwax.ir.trace.views import Root, memory_of
 from lostwax.location import Location
 from lostwax.ops.shapes import show
 from lostwax.ops.tensors.views import find_strides
 from lostwax.sym import ShapeEnv, Size, decide, eq
 from lostwax.types import Sizes, TensorType
+
+if TYPE_CHECKING:
+    from lostwax.capture.aliasing.timeline import Timeline
 
 
 class Doubt(NamedTuple):
@@ -29,8 +32,7 @@ class Doubt(NamedTuple):
     """The source's value when the copy was made."""
     copy: Root
     copy_value: Value
-    at: int
-    """How many steps were recorded before."""
+    at: Moment
     what: str
     type: TensorType
     size: Sizes
@@ -67,53 +69,70 @@ class Doubts:
 
     def __init__(self) -> None:
         self._doubts: list[Doubt] = []
-        self._writes: dict[Root, list[int]] = {}
-        self._changes: dict[Root, list[int]] = {}
+        self._writes: dict[Root, list[Moment]] = {}
+        self._changes: dict[Root, list[Moment]] = {}
         """Of sizes and strides: `x.t_()`."""
+        self._handed: dict[Root, list[tuple[Root, Value]]] = {}
+        """What is one tensor in eager, and two in a program, as it goes into a branch or loop or
+        comes out of it: each with the other, and that one's value."""
 
     def __bool__(self) -> bool:
         return bool(self._doubts)
 
-    def add(self, source: Any, out: Any, at: int, what: str, where: Location) -> None:
+    def add(self, source: Any, out: Any, at: Moment, what: str, where: Location) -> None:
         """`source` and `out` are fakes of the trace."""
         a, b = source.tracked, out.tracked
         t, size = source.fake_type, out.fake_type.size
-        if a.root is not b.root:
-            self._doubts.append(Doubt(a.root, a.value, b.root, b.value, at, what, t, size, where))
+        if a.root is b.root:
+            return
+        doubt = Doubt(a.root, a.value, b.root, b.value, at, what, t, size, where)
+        if doubt not in self._doubts[-1:]:  # an operator may be asked more than once
+            self._doubts.append(doubt)
 
-    def note_write(self, root: Root, at: int) -> None:
+    def note_write(self, root: Root, at: Moment) -> None:
         self._writes.setdefault(root, []).append(at)
 
-    def note_change(self, root: Root, at: int) -> None:
+    def note_change(self, root: Root, at: Moment) -> None:
         self._changes.setdefault(root, []).append(at)
+
+    def note_handed(self, root: Root, other: Root, value: Value) -> None:
+        """`other`, which has this value, is in eager the same tensor as `root`."""
+        self._handed.setdefault(root, []).append((other, value))
+        self._handed.setdefault(other, []).append((root, root.value))
 
     def settle(self, env: ShapeEnv, steps: Sequence[Step], outputs: Sequence[Any]) -> None:
         """When the trace is over: decide the doubts that matter, by guards at the user's lines."""
         if not (self._writes or self._changes):
             return
-        before = env.where
+        from lostwax.capture.aliasing.timeline import Timeline
+
+        before, timeline = env.where, Timeline(steps, outputs)
         try:
             for doubt in self._doubts:
                 env.where = doubt.location
-                if self._matters(doubt, steps, outputs) and doubt.is_view():
+                if self._matters(doubt, timeline) and doubt.is_view():
                     raise _explain_refusal(doubt)
         finally:
             env.where = before
 
-    def _matters(self, doubt: Doubt, steps: Sequence[Step], outputs: Sequence[Any]) -> bool:
+    def _matters(self, doubt: Doubt, timeline: Timeline) -> bool:
         """Is one side written to, and the other one seen afterwards?"""
         writes = self._writes
         if doubt.may_be_itself and self._changes:
             roots = {*writes, *self._changes}
             writes = {r: writes.get(r, []) + self._changes.get(r, []) for r in roots}
+        made = timeline.find(doubt.at)
         sides = [self._find_sharing(doubt, root) for root in (doubt.source, doubt.copy)]
         for written, other in (sides, sides[::-1]):
-            at = [w for root in written for w in writes.get(root, ()) if w >= doubt.at]
-            if not at:
+            spans = [timeline.find(at) for root in written for at in writes.get(root, ())]
+            spans = [span for span in spans if made.can_precede(span)]
+            if not spans:
                 continue
             if any(root.kind or root in writes for root in other):
                 return True
-            if any(_is_read(v, steps[min(at) :], outputs) for vs in other.values() for v in vs):
+            memory = {memory_of(value) for values in other.values() for value in values}
+            read = (value for span in spans for value in timeline.find_read(span))
+            if any(memory_of(value) in memory for value in read):
                 return True
         return False
 
@@ -123,18 +142,21 @@ class Doubts:
         left = [root]
         while left:
             at = left.pop()
-            for each in self._doubts:
-                if each is doubt or at not in (each.source, each.copy):
-                    continue
-                for other in (each.source, each.copy):
-                    if other not in found:
-                        found[other] = []
-                        left.append(other)
+            doubts = [each for each in self._doubts if each is not doubt]
+            pairs = [(each.source, each.copy) for each in doubts if at in (each.source, each.copy)]
+            pairs += [(at, other) for other, _ in self._handed.get(at, ())]
+            for other in (each for pair in pairs for each in pair):
+                if other not in found:
+                    found[other] = []
+                    left.append(other)
         for each in self._doubts:
             if each.source in found:
                 found[each.source].append(each.source_value)
             if each.copy in found:
                 found[each.copy].append(each.copy_value)
+        for root in found:
+            for other, value in self._handed.get(root, ()):
+                found[other].append(value)
         return found
 
 
@@ -147,10 +169,3 @@ def _explain_refusal(doubt: Doubt) -> CaptureError:
         "  instead: say which one is meant: .clone() for a copy, .view(...) for a view; or give an "
         "example in which no dynamic size is 1"
     )
-
-
-def _is_read(value: Value, steps: Iterable[Step], outputs: Sequence[Any]) -> bool:
-    """Do these steps, or the results, read memory that a value shows?"""
-    wanted = memory_of(value)
-    read = [outputs, *([s.args, *s.kwargs.values()] for s in steps)]
-    return any(memory_of(v) is wanted for v in values_of(read))

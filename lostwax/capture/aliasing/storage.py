@@ -47,6 +47,18 @@ def check_unshared(root: Root, maybe_shared: Mapping[Root, str]) -> None:
         )
 
 
+def check_apart(one: Root, other: Root, maybe_shared: Mapping[Root, str]) -> None:
+    """Check that two tensors which are asked to be the same are two in eager, too."""
+    if one is not other and one in maybe_shared and other in maybe_shared:
+        raise CaptureError.here(
+            f"two tensors are asked to be the same one, and {maybe_shared[one]} returns one as it "
+            "is",
+            why="they are the same in eager, where it goes this way; a program's result is a new "
+            "tensor",
+            instead="keep in a variable which way was gone, is_new = True, and ask that",
+        )
+
+
 def check_metadata(tracked: Tracked) -> None:
     """A constant belongs to the user: it must look the same after the run. And a tensor that is
     two inputs would have to change in both."""

@@ -26,7 +26,10 @@ from lostwax.capture import threads
 from lostwax.capture.patches import swap
 from lostwax.capture.patches.swap import CodeSwap, CodeSwaps, NameSwap, stand_for
 from lostwax.capture.threads import is_capturing
+from lostwax.location import PASSING_ON
 from lostwax.undo.undo import Undo
+
+PASSING_ON.add(__file__)
 
 _shared: Any = random._inst
 _Random: Any = random.Random
@@ -137,12 +140,19 @@ def _tell_of_copies(python: Any, array: bytes | None, undo: Undo) -> None:
     if drawn:
         _tell_of_draws(drawn, undo)
     elif _python_state() != python or _numpy_state() != array:
-        undo.notes.append(
-            "Python's random or numpy.random was drawn from during the export, by another thread "
-            "or by a function that the module holds (`from random import random`); if it was the "
-            "module, the number is baked into the program. torch.rand would be drawn anew in each "
-            "run."
-        )
+        undo.notes.append(PERHAPS_DRAWN)
+
+
+PERHAPS_DRAWN = (
+    "Python's random or numpy.random was drawn from during the export, by another thread or by a "
+    "function that the module holds (`from random import random`); if it was the module, the "
+    "number is baked into the program. torch.rand would be drawn anew in each run."
+)
+
+
+def list_copies() -> list[Any]:
+    """What the capturing thread draws from in the places of the generators of all."""
+    return list(_copies.values())
 
 
 def _copy_of_python() -> Any:

@@ -12,7 +12,8 @@ import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from types import MemberDescriptorType, SimpleNamespace
+from pathlib import PurePath
+from types import GetSetDescriptorType, MemberDescriptorType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -43,10 +44,14 @@ class SlotAttributes:
         return self.copy().values()
 
     def copy(self) -> dict[str, Any]:
-        return {name: getattr(self.owner, name, GONE) for name in self._places}
+        return {name: self[name] for name in self._places}
 
     def __getitem__(self, name: str) -> Any:
-        return getattr(self.owner, name, GONE)
+        """What is in the slot, though a class may show something else by its name."""
+        try:
+            return self._places[name].__get__(self.owner)
+        except AttributeError:
+            return GONE
 
     def __setitem__(self, name: str, value: Any) -> None:
         """Sets it even if the class forbids that, as a frozen dataclass does."""
@@ -106,7 +111,10 @@ def members(container: Any) -> Any:
     """The values in a container or tuple."""
     if isinstance(container, dict) and type(container) is not dict:
         return [value for _, value in own_items(container)]
-    return container.values() if isinstance(container, NAMED) else container
+    if isinstance(container, NAMED):
+        return container.values()
+    is_odd = isinstance(container, list) and type(container) is not list
+    return [*list.__iter__(container)] if is_odd else container
 
 
 def items(container: Any) -> list[tuple[Any, Any]]:
@@ -137,7 +145,11 @@ def key_of(container: Any) -> int:
 
 def is_object(value: Any) -> bool:
     """Is it an object of the user's, which may keep something in its attributes?"""
-    return ODD[type(value)] and bool(_GETTERS[type(value)]) and not isinstance(value, _NO_OBJECTS)
+    return OBJECTS[type(value)]
+
+
+def _is_object_class(cls: type) -> bool:
+    return ODD[cls] and bool(_GETTERS[cls]) and not issubclass(cls, _NO_OBJECTS)
 
 
 def _is_holder(cls: type) -> bool:
@@ -168,8 +180,8 @@ def _getters(cls: type) -> Sequence[Callable[[Any], Any]]:
         return [vars]
     found: list[Callable[[Any], Any]] = [_itself] if issubclass(cls, _CONTAINERS) else []
     if cls not in _PLAIN and _is_the_users(cls):
-        if cls.__dictoffset__ != 0:
-            found.append(vars)
+        if shown := find_attributes(cls):
+            found.append(shown.__get__)
         if places := find_slots(cls):
             found.append(lambda value: SlotAttributes(value, places))
     return found
@@ -181,10 +193,21 @@ def _itself(value: Any) -> Any:
 
 def _is_the_users(cls: type) -> bool:
     """Is the class written in Python, and not handled elsewhere?"""
-    if not cls.__flags__ & _HEAP or issubclass(cls, (type, Enum, torch.Tensor)):
+    if not cls.__flags__ & _HEAP or issubclass(cls, _NOT_CHANGED):
         return False
     package, _, rest = str(cls.__module__).partition(".")
     return package not in _NOT_THE_USERS or (package == "torch" and rest in _KEEPING)
+
+
+def find_attributes(cls: type) -> Any:
+    """What reads the dictionary of an object of the class, whatever the class shows as `__dict__`.
+
+    There is none for slots alone, and where a class hides the dictionary: a proxy whose `__dict__`
+    is that of what it stands for, a `TypeVar` of Python 3.12.
+    """
+    named = (vars(each).get("__dict__") for each in cls.__mro__)
+    own = (each for each in named if type(each) in (GetSetDescriptorType, MemberDescriptorType))
+    return next(own, None) if cls.__dictoffset__ else None
 
 
 def find_slots(cls: type) -> dict[str, Any]:
@@ -193,6 +216,7 @@ def find_slots(cls: type) -> dict[str, Any]:
     return {name: place for name, place in named if type(place) is MemberDescriptorType}
 
 
+_NOT_CHANGED = (type, Enum, torch.Tensor, PurePath)  # a path keeps its parts once it is asked
 _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _NOT_THE_USERS = frozenset(("torch", "lostwax", "functools", "logging", "threading", "weakref"))
 _KEEPING = frozenset(f"distributions.{name}" for name in dir(torch.distributions))
@@ -215,5 +239,7 @@ HOLDERS_BUT_TUPLES = PerClass(
 """The same without tuples: modules have many of these, nearly always of numbers."""
 ODD = PerClass(__name__, "odd", _is_odd)
 """Can it hold something, but is neither a tuple nor one of Python's own containers?"""
+OBJECTS = PerClass(__name__, "objects", _is_object_class)
+"""Is it a class of the user's, whose objects may keep something in their attributes?"""
 CLASSES = PerClass(__name__, "classes", lambda cls: tuple(filter(_is_the_users, cls.__mro__)))
 """The user's classes among a class and its bases."""

@@ -23,7 +23,7 @@ from typing import Any
 from torch import nn
 
 from lostwax.cache import PerClass
-from lostwax.capture.python.containers import CLASSES, find_slots
+from lostwax.capture.python.containers import CLASSES, find_attributes, find_slots
 
 CACHED: Any = type(functools.cache(len))
 """The class of functions with `functools.lru_cache`."""
@@ -105,8 +105,8 @@ def find_containers(value: Any) -> list[Any]:
     """The dicts and lists that a value is or has: itself, and its attributes."""
     cls = type(value)
     found = [value] if issubclass(cls, (dict, list)) else []
-    if _has_attributes(cls) and cls.__dictoffset__ != 0:
-        found.append(object.__getattribute__(value, "__dict__"))
+    if _has_attributes(cls) and (shown := find_attributes(cls)):
+        found.append(shown.__get__(value))
     return found
 
 
@@ -137,15 +137,11 @@ def _find_openers(cls: type) -> list[Callable[[Any], Iterable[Any]]]:
     found = [get for each, get in CONTAINERS.items() if issubclass(cls, each)]
     if _has_attributes(cls):
         found.append(lambda value: (type(value),))
-        if cls.__dictoffset__ != 0:
-            found.append(_attributes)
+        if shown := find_attributes(cls):
+            found.append(lambda value: shown.__get__(value).values())
         if places := [*find_slots(cls).values()]:
             found.append(lambda value: [_read_slot(value, each) for each in places])
     return found
-
-
-def _attributes(value: Any) -> Iterable[Any]:
-    return object.__getattribute__(value, "__dict__").values()  # type: ignore[no-any-return]
 
 
 def _read_slot(value: Any, place: Any) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
 from types import CodeType, FrameType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from lostwax.location import is_user_code
 from lostwax.undo.undo import Undo
@@ -61,22 +61,39 @@ class FunctionNotes:
             sys.setprofile(None)
 
 
-_notes: ContextVar[FunctionNotes | None] = ContextVar("notes", default=None)
+class Watcher(Protocol):
+    """Someone who wants to be there when a capture calls the module."""
+
+    def call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """Call the function."""
+
+
+_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+
+
+def find_watcher() -> Watcher | None:
+    """Who is there."""
+    return _watcher.get()
+
+
+def let_watch(watcher: Watcher, undo: Undo) -> None:
+    """From here on, it makes the calls of captures."""
+    undo.add(partial(_watcher.set, _watcher.get()))
+    if sys.getprofile() is None:
+        undo.add(partial(sys.setprofile, None))
+    _watcher.set(watcher)
 
 
 def watch_functions(undo: Undo) -> FunctionNotes:
     """From here on, note the functions that captures run."""
     notes = FunctionNotes()
-    undo.add(partial(_notes.set, _notes.get()))
-    if sys.getprofile() is None:
-        undo.add(partial(sys.setprofile, None))
-    _notes.set(notes)
+    let_watch(notes, undo)
     return notes
 
 
 def call_watched(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-    """Call the function as part of a capture, and note what runs if someone asked for it."""
-    notes = _notes.get()
-    if notes is None:
+    """Call the function as part of a capture, in the sight of whoever asked for it."""
+    watcher = _watcher.get()
+    if watcher is None:
         return function(*args, **kwargs)
-    return notes.call(function, *args, **kwargs)
+    return watcher.call(function, *args, **kwargs)

@@ -145,7 +145,7 @@ class AdditionalInputs:
         """Check that the program takes every added call, without running it. `export` does this."""
         from lostwax.ir.run.module import call_convention
 
-        convention = call_convention(program, True, {})
+        convention = call_convention(program, True)
         for i, (args, kwargs) in enumerate(self._examples):
             with self._name_failing_call(i):
                 convention.bind(args, kwargs)

@@ -218,6 +218,20 @@ class Dim(_Affine):
         return f"Dim({', '.join([repr(self.__name__), *limits])})"
 
 
+class Number(Dim):
+    """An integer argument that may vary, and may be negative; a limit of None is none. Made from an
+    `IntVar` of torch's."""
+
+    def __init__(self, name: str, min: int | None, max: int | None) -> None:
+        super().__init__(name)
+        _check_limits(name, min, max)
+        self.min, self.max = min, max  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        limits = _arguments_text(self.min, self.max).replace("(", ", ").rstrip(")")
+        return f"IntVar({self.__name__!r}{limits})"
+
+
 class DerivedDim(_Affine):
     """A size that depends on another: `scale*root + offset`. Made by arithmetic with a Dim."""
 
@@ -243,7 +257,7 @@ class DerivedDim(_Affine):
 
     @property
     def min(self) -> int:
-        return max(0, self.scale * self.root.min + self.offset)
+        return max(0, self.scale * (self.root.min or 0) + self.offset)
 
     @property
     def max(self) -> int | None:

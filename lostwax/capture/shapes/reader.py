@@ -6,7 +6,6 @@ Knows one leaf at a time: spec.py decides what the entries mean together (one Di
 
 from __future__ import annotations
 
-import difflib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -27,8 +26,8 @@ from lostwax.capture.shapes.dims import (
     roots_by_name,
 )
 from lostwax.capture.shapes.marks import marks_of
-from lostwax.errors import DynamicShapesError
-from lostwax.ir.pytree import MAPPINGS, child_steps, container_class
+from lostwax.errors import DynamicShapesError, did_you_mean
+from lostwax.ir.pytree import MAPPINGS, child_steps, container_class, leaf_text, sketch_spec
 
 SizeEntry: TypeAlias = Hint | Dim | DerivedDim
 LeafEntries: TypeAlias = tuple[SizeEntry, ...] | SizeEntry | None
@@ -37,15 +36,41 @@ WILDCARD = "*"
 
 def read_dynamic_shapes(dynamic_shapes: Any, call: ExampleCall) -> list[LeafEntries]:
     """What `dynamic_shapes` says about each leaf of the call."""
-    given = _Reader(call).read(dynamic_shapes)
-    named = roots_by_name(map(adopt_dim, pytree.tree_leaves(dynamic_shapes)))
-    # Elsewhere in the spec, the name alone may stand for one of these Dims.
-    return [
-        _LeafReader(leaf, path, trail, named).read(one)
-        for leaf, path, trail, one in zip(
-            call.leaves, call.paths(), call.trails(), given, strict=True
-        )
-    ]
+    try:
+        given = _Reader(call).read(dynamic_shapes)
+        named = roots_by_name(map(adopt_dim, pytree.tree_leaves(dynamic_shapes)))
+        # Elsewhere in the spec, the name alone may stand for one of these Dims.
+        return [
+            _LeafReader(leaf, path, trail, named).read(one)
+            for leaf, path, trail, one in zip(
+                call.leaves, call.paths(), call.trails(), given, strict=True
+            )
+        ]
+    except _NestingError as found:
+        wrong = found
+    raise spec_error(
+        wrong.path,
+        f"{wrong.sentence}\n  the call:       {_sketch_arguments(call)}\n"
+        f"  dynamic_shapes: {shorten(dynamic_shapes, 300)}",
+        wrong.instead,
+    )
+
+
+class _NestingError(Exception):
+    """The spec is nested in another way than the call."""
+
+    def __init__(self, path: str, sentence: str, instead: str) -> None:
+        self.path, self.sentence, self.instead = path, sentence, instead
+
+
+def _sketch_arguments(call: ExampleCall) -> str:
+    """Show the structure of the arguments as that of a spec: `{'x': f32[2], 'mask': [f32[3]]}`."""
+    texts = [leaf_text(leaf) for leaf in call.leaves]
+    parts = (
+        f"{name!r}: {sketch_spec(tree, iter(texts[start : start + tree.num_leaves]))}"
+        for name, tree, start in call.arguments.values()
+    )
+    return f"{{{', '.join(parts)}}}"
 
 
 def spec_error(path: str, sentence: str, instead: str) -> DynamicShapesError:
@@ -59,15 +84,10 @@ def _spec_code(trail: Sequence[Label], inner: str) -> str:
     return f"dynamic_shapes={inner}"
 
 
-def shorten(value: Any) -> str:
+def shorten(value: Any, length: int = 80) -> str:
     """The repr of a value, cut if it is long."""
     text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _did_you_mean(name: Any, known: Sequence[Any]) -> str:
-    close = difflib.get_close_matches(str(name), [str(k) for k in known], n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 # ------------------------------------------------------------------------------------- structure
@@ -163,7 +183,7 @@ class _Reader:
 
     def _unknown_name_error(self, key: Any) -> DynamicShapesError:
         names = list(self.call.arguments)
-        what = f"{key!r} is not an argument of this call{_did_you_mean(key, names)}"
+        what = f"{key!r} is not an argument of this call{did_you_mean(key, names)}"
         what += f"; its arguments are {', '.join(names) or 'none'}"
         instead = _spec_code(names[:1], '{0: Dim("batch")}')
         only = list(self.call.arguments.values())
@@ -191,7 +211,7 @@ class _Reader:
             instead = _spec_code([flat[0].name], '{0: Dim("batch")}') if flat else "leave it out"
             if len(flat) == 1 and flat[0].tree.is_leaf():
                 instead = f"dynamic_shapes=({shorten(given)},), a tuple with one entry an argument"
-            raise spec_error(
+            raise _NestingError(
                 "",
                 f"{len(given)} entries for {len(flat)} argument(s) ({names})",
                 instead,
@@ -264,13 +284,13 @@ def _parts(
     if isinstance(given, Mapping):
         return _parts_by_name(names, given, path, trail, kind)
     if not isinstance(given, tuple | list | deque) or mapping:
-        raise spec_error(
+        raise _NestingError(
             path,
             f"{path} is a {kind} in the example call, but {shorten(given)} was written for it",
             _spec_code([*trail, example], '{0: Dim("batch")}'),
         )
     if len(given) != len(names):
-        raise spec_error(
+        raise _NestingError(
             path,
             f"{path} is a {kind} with {len(names)} element(s) in the example call, but "
             f"{len(given)} were written for it: {shorten(given)}",
@@ -291,10 +311,10 @@ def _parts_by_name(
             parts[key] = value
         elif key != WILDCARD:
             known = ", ".join(map(repr, names)) or "none"
-            raise spec_error(
+            raise _NestingError(
                 path,
                 f"{path} is a {kind} in the example call without "
-                f"{key!r}{_did_you_mean(key, names)}; it has {known}",
+                f"{key!r}{did_you_mean(key, names)}; it has {known}",
                 _spec_code([*trail, names[0] if names else 0], '{0: Dim("batch")}'),
             )
     return parts
@@ -343,7 +363,7 @@ class _LeafReader(NamedTuple):
             return self._read_by_index(given)
         if isinstance(given, tuple | list):
             if len(given) != ndim:
-                raise self._tensor_error(
+                raise self._nesting_error(
                     f"has {ndim} dimension(s) {tuple(self.value.shape)}, but {len(given)} entries "
                     f"were written for it: {shorten(given)}"
                 )
@@ -374,7 +394,7 @@ class _LeafReader(NamedTuple):
         found: list[SizeEntry | None] = [None] * ndim
         for index, one in given.items():
             if not isinstance(index, int) or isinstance(index, bool):
-                raise self._tensor_error(
+                raise self._nesting_error(
                     f"is a tensor: {shorten(given)} must have its dimensions as keys, not {index!r}"
                 )
             if not -ndim <= index < ndim:
@@ -398,9 +418,14 @@ class _LeafReader(NamedTuple):
         )
 
     def _tensor_error(self, what: str) -> DynamicShapesError:
-        return spec_error(
-            self.path, f"{self.path} {what}", _spec_code(self.trail, '{0: Dim("batch")}')
-        )
+        return spec_error(self.path, f"{self.path} {what}", self._first_dim_code)
+
+    def _nesting_error(self, what: str) -> _NestingError:
+        return _NestingError(self.path, f"{self.path} {what}", self._first_dim_code)
+
+    @property
+    def _first_dim_code(self) -> str:
+        return _spec_code(self.trail, '{0: Dim("batch")}')
 
     # ---- one size
 
@@ -427,11 +452,12 @@ class _LeafReader(NamedTuple):
                     dim, f"is {value} in the example, but {given} was written", "None"
                 )
             return Static()
-        raise self._error(
-            dim,
-            f"takes a Dim, Dim.AUTO, Dim.DYNAMIC, Dim.STATIC, an int or None, not {shorten(given)}",
-            'Dim("batch")',
-        )
+        takes = "takes a Dim, Dim.AUTO, Dim.DYNAMIC, Dim.STATIC, an int or None"
+        if isinstance(given, tuple | list | Mapping) and dim is not None:
+            size = f"{self.path}.shape[{dim}]"
+            sentence = f"{size} {takes}, not {shorten(given)}"
+            raise _NestingError(size, sentence, self._first_dim_code)
+        raise self._error(dim, f"{takes}, not {shorten(given)}", 'Dim("batch")')
 
     def _check_range(self, hint: Auto | Dynamic, dim: int | None, value: Any) -> None:
         if dim is not None and hint.min is not None and hint.min < 0:

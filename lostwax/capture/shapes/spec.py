@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lostwax.capture.example_call import ExampleCall
+from lostwax.capture.example_call import ExampleCall, check_binding
 from lostwax.capture.shapes.dims import DerivedDim, Dim, Static, root_of
+from lostwax.capture.shapes.marks import is_of_torch_spec
 from lostwax.capture.shapes.reader import (
     LeafEntries,
     read_dynamic_shapes,
@@ -39,7 +40,8 @@ class NamedDim:
     def __init__(self, dim: Dim, value: int) -> None:
         self.dim = dim
         self.value = value
-        self.min, self.max = dim.min, dim.max
+        self.min: int | None = dim.min
+        self.max = dim.max
         self.places: list[tuple[SizePlace, Dim | DerivedDim]] = []
 
 
@@ -94,10 +96,26 @@ def resolve_spec(
     if hasattr(dynamic_shapes, "dynamic_shapes"):  # a collection, ours or torch's
         dynamic_shapes = dynamic_shapes.dynamic_shapes(function, args, kwargs)
     call = ExampleCall(function, args, kwargs)
-    spec = Spec(read_dynamic_shapes(dynamic_shapes, call), call.paths(), call)
+    try:
+        if _is_torch_spec(dynamic_shapes):
+            from lostwax.capture.shapes.torch_spec import read_torch_spec
+
+            dynamic_shapes, stated = read_torch_spec(dynamic_shapes, call)
+            constraints = [*stated, *(constraints or ())]
+        entries = read_dynamic_shapes(dynamic_shapes, call)
+    except DynamicShapesError:
+        check_binding(call.function, args, kwargs or {})  # it may be the call that is wrong
+        raise
+    spec = Spec(entries, call.paths(), call)
     spec.named_dims = _named_dims(list(_named_places(spec, call.leaves)))
     spec.constraints = _read_constraints(constraints, spec, call.leaves)
     return spec
+
+
+def _is_torch_spec(given: Any) -> bool:
+    """Is this a spec of torch 2.15, or a dict of such for the arguments?"""
+    parts = given.values() if isinstance(given, dict) else (given,)
+    return any(is_of_torch_spec(part) for part in parts)
 
 
 # ------------------------------------------------------------------------------------ named dims
@@ -126,7 +144,8 @@ def _named_dims(places: list[tuple[SizePlace, Dim | DerivedDim]]) -> dict[str, N
             raise _values_error(root, place, entry, value)
         root.places.append((place, entry))
         if isinstance(entry, DerivedDim):  # no size is negative
-            root.min = max(root.min, -(entry.offset // entry.scale))
+            least = -(entry.offset // entry.scale)
+            root.min = least if root.min is None else max(root.min, least)
     for root in roots.values():
         _check_example(root)
     return roots
@@ -174,7 +193,7 @@ def _values_error(
 
 
 def _check_example(root: NamedDim) -> None:
-    low = root.value < root.min
+    low = root.min is not None and root.value < root.min
     if not low and (root.max is None or root.value <= root.max):
         return
     place, entry = root.places[0]

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch.utils._pytree as pytree
 
-from lostwax.capture.shapes.dims import DerivedDim, Dim, adopt_dim, roots_by_name
+from lostwax.capture.shapes.dims import DerivedDim, Dim, Number, adopt_dim, roots_by_name
+from lostwax.capture.shapes.marks import is_of_torch_spec
 from lostwax.capture.shapes.reader import WILDCARD
 from lostwax.capture.shapes.spec import Spec
 from lostwax.errors import ConstraintViolationError, DynamicShapesError
@@ -79,12 +80,19 @@ def violation_error(violations: Sequence[Violation], spec: Spec) -> ConstraintVi
     head += " vary as declared" if len(by_dim) == 1 else " cannot vary as declared"
     told = "\n".join(_dim_text(dim, found, spec) for dim, found in by_dim.items())
     lines = "\n".join(f"    {fix.code}" for fix in fixes)
-    message = f"{head}\n{told}\n{HEADING}\n{lines}"
+    message = f"{head}{_line_to_paste(fixes)}\n{told}\n{HEADING}\n{lines}"
     constraints = _unchanged_constraints(spec, _redeclared_names(fixes))
     constraints += [fix.value for fix in fixes if fix.kind == "constraint"]
     return ConstraintViolationError(
         message, tuple(fixes), _refine_spec(spec, fixes), tuple(dict.fromkeys(constraints))
     )
+
+
+def _line_to_paste(fixes: Sequence[Fix]) -> str:
+    """All fixes as one line of code, if they are all declarations of Dims."""
+    if any(not fix.named or fix.kind == "constraint" for fix in fixes):
+        return ""
+    return "; declare " + "; ".join(fix.code.partition("  #")[0] for fix in fixes)
 
 
 def _constants(violation: Violation) -> list[str]:
@@ -113,6 +121,11 @@ def _dim_text(dim: str, violations: list[Violation], spec: Spec) -> str:
 _WAYS = [
     (re.compile(pattern), way)
     for pattern, way in (
+        (
+            r"\blist\(range\(",
+            "list(range(n)) is a list of plain integers; write torch.arange(n), and the size may "
+            "vary",
+        ),
         (
             r"\brange\(|\bfor\b.*\bin\b|\bunbind\(",
             "a loop over a size is unrolled, one turn each; compute on the whole tensor instead, "
@@ -265,8 +278,8 @@ def _state_by_path(fix: Fix, violation: Violation, redeclared: set[str]) -> Fix:
 
 _LINE = re.compile(
     r"(?P<dim>.+?) = (?:"
-    r"Dim(?:\.DYNAMIC)?\((?P<range>['\"].+['\"])?(?:(?:, )?min=(?P<min>\d+))?"
-    r"(?:(?:, )?max=(?P<max>\d+))?\)"
+    r"(?:Dim|IntVar|Dim\.DYNAMIC)\((?P<range>['\"].+['\"])?(?:(?:, )?min=(?P<min>-?\d+))?"
+    r"(?:(?:, )?max=(?P<max>-?\d+))?\)"
     r"|(?P<constant>-?\d+)"
     r"|(?:(?P<scale>\d+)\*)?(?P<root>[A-Za-z_]\w*)(?: (?P<sign>[+-]) (?P<offset>\d+))?)"
 )
@@ -297,8 +310,11 @@ def _read_match(match: re.Match[str]) -> Fix:
         return Fix(dim, "constant", int(match["constant"]), named)
     if match["root"] is None:
         low, high = (None if match[word] is None else int(match[word]) for word in ("min", "max"))
-        value = Dim(dim, min=low, max=high) if named else Dim.DYNAMIC(min=low or None, max=high)
-        return Fix(dim, "range", value, named)
+        if not named:
+            return Fix(dim, "range", Dim.DYNAMIC(min=low or None, max=high), named)
+        is_size = (low or 0) >= 0 and (high or 0) >= 0
+        value = Dim(dim, min=low, max=high) if is_size else Number(dim, low, high)
+        return Fix(dim, "range", value)
     offset = int(match["offset"] or 0) * (-1 if match["sign"] == "-" else 1)
     return Fix(dim, "derived", (match["root"], int(match["scale"] or 1), offset), named)
 
@@ -321,7 +337,7 @@ def refine_dynamic_shapes_from_suggested_fixes(
     fixes = _read_fixes(msg)
     if isinstance(dynamic_shapes, str):
         dynamic_shapes = {WILDCARD: {0: Dim(dynamic_shapes)}}
-    by_place = any(not fix.named for fix in fixes)
+    by_place = any(not fix.named for fix in fixes) or is_of_torch_spec(dynamic_shapes)
     if by_place or hasattr(dynamic_shapes, "dynamic_shapes"):  # a collection, ours or torch's
         if isinstance(msg, str):
             raise DynamicShapesError(

@@ -1,6 +1,6 @@
 """Puts back what the user's functions keep outside of modules: in caches of `functools`, globals,
-containers in globals, and variables of enclosing functions. If a capture left its tensors there,
-eager code would find them.
+containers in globals, variables of enclosing functions, and in objects and classes that they name
+(`context.last = y`). If a capture left its tensors there, eager code would find them.
 
 We find these places by reading the code of the functions that a call may reach. Must not follow
 what is known only while the code runs.
@@ -9,23 +9,37 @@ what is known only while the code runs.
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from torch import nn
 
+from lostwax.cache import PerClass
 from lostwax.capture.python import function_caches
 from lostwax.capture.python.assignments import line_that_sets
-from lostwax.capture.python.containers import GONE, STREAMS, items
+from lostwax.capture.python.code_names import closure_variables
+from lostwax.capture.python.containers import (
+    CLASSES,
+    GONE,
+    NAMED,
+    OBJECTS,
+    STREAMS,
+    ClassAttributes,
+    SlotAttributes,
+    items,
+    key_of,
+    parts,
+)
 from lostwax.capture.python.function_holders import CACHED
 from lostwax.capture.python.iterators import Stream, describe_taken
 from lostwax.capture.python.reach import Reach
 from lostwax.capture.python.reachable import ReadFunction
 from lostwax.capture.state.unkept_changes import note_change
 from lostwax.fake.tensor import FakeTensor
-from lostwax.location import Location
+from lostwax.location import Location, is_user_code, is_user_file
 from lostwax.undo.undo import Undo
 
 
@@ -110,7 +124,7 @@ def tell_of_numbers(reach: Reach, before: KeptBefore, undo: Undo) -> None:
             changed = _describe_change(each.name, str(each), each.value, *seen)
             if changed is not None:
                 line = line_that_sets(each.name, reach.functions)
-                undo.notes.append(_change_text(changed, line))
+                undo.notes.append(_describe_setting(changed, line))
 
 
 def _put_back_all(before: KeptBefore, undo: Undo) -> None:
@@ -176,7 +190,7 @@ def _describe_change(
     return next(filter(None, inner), None)
 
 
-def _change_text(changed: str, line: Location | None) -> str:
+def _describe_setting(changed: str, line: Location | None) -> str:
     return (
         f"the module sets {changed}{'' if line is None else f' ({line})'}; the program does not: "
         "every run of it computes with what it was at capture. A buffer would be kept."
@@ -247,3 +261,145 @@ def _find_written_globals(found: ReadFunction) -> set[str]:
 
 
 _CHANGING = frozenset(("append", "add", "update", "setdefault", "insert", "extend", "appendleft"))
+
+
+# ------------------------------------------------------------------- objects that functions name
+
+
+_DEPTH = 2
+"""How far we look: into an object, and into what its attributes hold."""
+_PLAIN_NUMBERS = frozenset((bool, int, float))
+
+
+class HeldPlace(NamedTuple):
+    """The attributes of an object or class, or a container in one of these, as it was."""
+
+    holder: Any
+    label: str
+    """As Python writes it."""
+    where: str
+    is_object: bool
+    before: list[tuple[Any, Any]]
+
+    def name_item(self, key: Any) -> str:
+        return f"{self.label}.{key}" if self.is_object else f"{self.label}[{key!r}]"
+
+
+def restore_objects_later(reach: Reach, undo: Undo) -> None:
+    """Read the objects that functions name, each before it runs, and put tensors and numbers in
+    them back in the end: the rest of such an object may have to stay as it is. To be called before
+    what modules hold is read, so that this was put back when we look."""
+    places: dict[int, HeldPlace] = {}
+
+    def look(found: ReadFunction) -> None:
+        for name, where, value in _find_named(found):
+            _open(places, name, where, value)
+
+    undo.add(partial(_put_places_back, places, reach, undo))
+    reach.add_look(look)
+
+
+def _find_named(found: ReadFunction) -> Iterator[tuple[str, str, Any]]:
+    """What a function names and may keep something in, with its name and where it has it from."""
+    function = found.function
+    if type(function) is not FunctionType:
+        return
+    sets = found.code.sets_attributes() or "setattr" in found.code.names
+    globals_file = function.__globals__.get("__file__")
+    for name, value in found.named.items():
+        if (may_keep := _MAY_KEEP[type(value)]) is not None and may_keep(value, sets):
+            yield name, f"a global of {Path(str(globals_file or '<unknown>')).name}", value
+    for name, value in closure_variables(function) if function.__closure__ else ():
+        may_keep = _MAY_KEEP[type(value)] if name != "__class__" else None
+        if may_keep is not None and may_keep(value, sets):
+            yield name, f"which {function.__qualname__} is closed over", value
+
+
+def _choose_question(cls: type) -> Callable[[Any, bool], bool] | None:
+    """Whether a function may keep something in an object of this class hangs on the object and on
+    whether it sets attributes at all: methods set those of objects and classes, but nobody else
+    those of functions and modules. None: no function does."""
+    if cls is FunctionType:
+        return lambda value, sets: sets and is_user_code(value.__code__)
+    if cls is ModuleType:
+        return lambda value, sets: (
+            sets and is_user_file(str(getattr(value, "__file__", "<frozen>")))
+        )
+    if issubclass(cls, type):
+        return lambda value, sets: bool(CLASSES[value])
+    is_plain = OBJECTS[cls] and not issubclass(cls, nn.Module)
+    return (lambda value, sets: True) if is_plain else None
+
+
+_MAY_KEEP = PerClass(__name__, "may keep", _choose_question)
+
+
+def _open(
+    places: dict[int, HeldPlace], label: str, where: str, value: Any, depth: int = _DEPTH
+) -> None:
+    is_container = type(value) in _CONTAINERS
+    for holder in [value] if is_container else _find_holders(value):
+        if key_of(holder) in places:
+            continue
+        place = HeldPlace(holder, label, where, not is_container, items(holder))
+        places[key_of(holder)] = place
+        if depth == 1 or isinstance(value, ModuleType):
+            continue
+        for key, each in place.before:
+            is_own = not (isinstance(key, str) and key.startswith("__"))
+            is_plain = OBJECTS[type(each)] and not isinstance(each, nn.Module)
+            if is_own and (is_plain or type(each) in _CONTAINERS):
+                _open(places, place.name_item(key), where, each, depth - 1)
+
+
+def _find_holders(value: Any) -> list[Any]:
+    if isinstance(value, type):
+        return [ClassAttributes(each) for each in CLASSES[value]]
+    return [vars(value)] if isinstance(value, (FunctionType, ModuleType)) else parts(value)
+
+
+def _put_places_back(places: dict[int, HeldPlace], reach: Reach, undo: Undo) -> None:
+    for place in places.values():
+        if isinstance(place.holder, NAMED):
+            _put_attributes_back(place, reach, undo)
+        elif _holds_fakes(place.holder) and not _are_same(items(place.holder), place.before):
+            _fill(place.holder, place.before)
+            _tell_of_tensor(place.label, place.where, undo)
+
+
+def _put_attributes_back(place: HeldPlace, reach: Reach, undo: Undo) -> None:
+    before = dict(place.before)
+    for key, now in items(place.holder):
+        was = before.get(key, GONE)
+        if now is was:
+            continue
+        label = place.name_item(key)
+        if _holds_fakes(now):
+            _tell_of_tensor(label, place.where, undo)
+        elif type(now) in _PLAIN_NUMBERS and type(was) in _PLAIN_NUMBERS and now != was:
+            line = line_that_sets(str(key), reach.functions)
+            text = _describe_setting(f"{label}, {place.where}, from {was!r} to {now!r}", line)
+            if not note_change(text):
+                undo.notes.append(text)
+        else:
+            continue
+        _put_item(place.holder, key, was)
+
+
+def _put_item(holder: Any, key: Any, value: Any) -> None:
+    if isinstance(holder, ClassAttributes):
+        rest = {k: v for k, v in holder.copy().items() if k != key}
+        holder.update(rest if value is GONE else {**rest, key: value})
+    elif value is GONE and not isinstance(holder, SlotAttributes):
+        del holder[key]
+    else:
+        holder[key] = value
+
+
+def _tell_of_tensor(label: str, where: str, undo: Undo) -> None:
+    text = (
+        f"the module keeps a tensor in {label}, {where}; a program leaves nothing there, and "
+        f"{label} is as it was before the export."
+    )
+    if not note_change(text):
+        undo.notes.append(text)

@@ -228,6 +228,25 @@ class Snapshot:
         is_changed = any(each.describe_changes() for each in self.tensors)
         return not (is_changed or any(each.is_moved() for each in self.streams))
 
+    def list_changes(self) -> Iterator[tuple[Any, Any]]:
+        """Yield the containers in the modules that have changed, with what was in them."""
+        for container in (*self._empty, *self._unhooked):
+            if container:
+                yield container, type(container)()
+        for container, content in self._filled:
+            if not _are_kept([(container, content)]):
+                yield container, content
+
+    def holds(self, value: Any) -> bool:
+        """Is this one of the containers in the modules?"""
+        known = chain(self._empty, self._registries, (each for each, _ in self._filled))
+        return any(each is value for each in known)
+
+    def list_moved(self) -> list[Any]:
+        """The tensors, iterators and random generators that are not as they were."""
+        moved: list[Any] = [each.tensor for each in self.tensors if each.describe_changes()]
+        return moved + [each.value for each in self.streams if each.is_moved()]
+
     def held_values(self, where: str, name: str, value: Any, before: Any) -> Iterator[HeldValue]:
         """The values that an attribute holds: its own, or those in it at any depth."""
         at = HeldValue(where, name, value, before, frozenset((id(before),)), True)
@@ -291,7 +310,7 @@ class Snapshot:
         children = zip(self._children, self._children_before, strict=True)
         for container, content in chain(state, children, self._filled):
             if not _are_kept([(container, content)]):
-                _fill(container, content)
+                fill(container, content)
         for each in self.tensors:
             each.put_back()
         for stream in self.streams:
@@ -320,10 +339,11 @@ def _is_comparable(part: Any, known: Any) -> bool:
 def _copy(value: Any) -> Any:
     if isinstance(value, dict) and type(value) is not dict:
         return dict(own_items(value))
-    return list(value) if isinstance(value, list) else value.copy()
+    return [*list.__iter__(value)] if isinstance(value, list) else value.copy()
 
 
-def _fill(container: Any, content: Any) -> None:
+def fill(container: Any, content: Any) -> None:
+    """Let a container hold this, and nothing else."""
     if isinstance(container, list):
         container[:] = content
     elif isinstance(container, deque):

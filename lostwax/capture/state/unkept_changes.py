@@ -2,37 +2,51 @@
 an item put into a list of the caller's.
 
 An export warns of them. `adaptive.py` collects them instead, to decide whether it can use the
-program. Must not decide what counts as a change.
+program; a strict export collects the warnings, and refuses. Must not decide what counts as a
+change.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
 from functools import partial
+from typing import NamedTuple
 
 from lostwax.location import warn
 from lostwax.undo.undo import Undo
 
-_listening: ContextVar[list[str] | None] = ContextVar("listening", default=None)
+
+class _Listener(NamedTuple):
+    """Someone who collects the texts."""
+
+    heard: list[str]
+    hears_all: bool
+    """Also of changes that nobody is warned of?"""
 
 
-def collect_changes(undo: Undo) -> list[str]:
+_listening: ContextVar[_Listener | None] = ContextVar("listening", default=None)
+
+
+def collect_changes(undo: Undo, hears_all: bool = True) -> list[str]:
     """From here on, changes go into the returned list instead of warnings."""
     heard: list[str] = []
     undo.add(partial(_listening.set, _listening.get()))
-    _listening.set(heard)
+    _listening.set(_Listener(heard, hears_all))
     return heard
 
 
 def note_change(text: str) -> bool:
-    """Note the change if someone collects them; False if nobody does, so that a warning is due."""
-    heard = _listening.get()
-    if heard is None:
+    """Note the change if someone collects all; False if nobody does, so that a warning is due."""
+    listener = _listening.get()
+    if listener is None or not listener.hears_all:
         return False
-    heard.append(text)
+    listener.heard.append(text)
     return True
 
 
 def tell_of_change(text: str) -> None:
-    if not note_change(text):
+    listener = _listening.get()
+    if listener is None:
         warn(text)
+    else:
+        listener.heard.append(text)

@@ -22,16 +22,19 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 from torch._ops import OpOverload
+from torch.fx import GraphModule, Node, traceback
 
 from lostwax.cache import Cache, PerClass, cached_by_identity
 from lostwax.capture.threads import wait
 from lostwax.fake.refusals import refuse_thread
 from lostwax.fake.tensor import FakeTensor
+from lostwax.ir.graph.lookup import WHOLE
 from lostwax.location import JUDGED, Location, is_user_code
 from lostwax.undo.undo import Undo
 
 Frames = tuple[Any, ...]
-"""The user's frames, innermost first: code, offset of the instruction, code, offset, ..."""
+"""The user's frames, innermost first: code, offset of the instruction, code, offset, ... In the
+place of a code may be the node of a graph that runs."""
 
 
 def operator_in_progress() -> str:
@@ -50,7 +53,9 @@ class Entered:
     """A module that is being called: its path, and the user's frames between the call of the
     module around it and this one."""
 
-    __slots__ = ("frame", "frames", "module", "name", "outer", "path", "place", "stack", "text")
+    __slots__ = (
+        "frame", "frames", "is_graph", "module", "name", "outer", "path", "place", "stack", "text",
+    )  # fmt: skip
 
     path: str
     name: str
@@ -61,6 +66,8 @@ class Entered:
     frames: Frames
     place: StepPlace | None
     """The one place of all operators in it, if it runs no code of the user's."""
+    is_graph: bool
+    """Does it run a graph, whose nodes know where they come from?"""
     stack: dict[str, tuple[str, str]] | None
     text: str | None
 
@@ -80,19 +87,35 @@ class Entered:
             self.stack[self.name] = (self.path, _TYPE_NAMES[cls])
         return self.stack
 
+    def extend_stack(self, inner: dict[str, tuple[str, Any]]) -> dict[str, tuple[str, Any]]:
+        """The `nn_module_stack` of a node with this one, if the module runs that node: the modules
+        of the node are inside of those around this one."""
+        if not inner:
+            return self.module_stack()
+        if not self.name and self.outer is None:
+            return inner
+        stack = {} if self.outer is None else self.outer.module_stack().copy()
+        for name, (path, cls) in inner.items():
+            stack[_join(self.name, name)] = (_join(self.path, path), cls)
+        return stack
+
 
 class StepPlace:
     """Where one step was recorded: in which module call, and the user's frames since."""
 
-    __slots__ = ("entered", "frames")
+    __slots__ = ("custom", "entered", "frames")
 
     entered: Entered | None
     frames: Frames
+    custom: dict[str, Any] | None
+    """What the user notes at it, by `torch.fx.traceback.annotate`."""
 
     def describe(self, target: Any, meta: dict[str, Any], name: str = "") -> None:
         """Put what is known of a step that calls `target`, in a node of that name, into its
         meta."""
         entered, frames = self.entered, self.frames
+        if self.custom:
+            meta["custom"] = self.custom
         if entered is None:
             meta["stack_trace"], meta["nn_module_stack"] = _frames_text(frames), {}
         else:
@@ -105,7 +128,24 @@ class StepPlace:
                 if _IS_OF_TORCH[cls]:
                     meta["source_fn_stack"] = [(entered.name, cls)]
                     return
+            elif entered.is_graph and self._describe_by_node(entered, target, meta):
+                return
         meta["source_fn_stack"] = [self._source(target, name)]
+
+    def _describe_by_node(self, entered: Entered, target: Any, meta: dict[str, Any]) -> bool:
+        """Put what the running node of a graph knows into the meta. Does it know its source?"""
+        node = next((frame for frame in self.frames[::2] if isinstance(frame, Node)), None)
+        if node is None:
+            return False
+        from lostwax.capture.steps.running_nodes import KEPT
+
+        meta.update({key: node.meta[key] for key in KEPT if key in node.meta})
+        if WHOLE in node.meta and node.target is target:
+            meta[WHOLE] = node.meta[WHOLE]
+        meta["nn_module_stack"] = entered.extend_stack(node.meta.get("nn_module_stack") or {})
+        if self.custom:
+            meta["custom"] = {**node.meta.get("custom", {}), **self.custom}
+        return bool(node.meta.get("source_fn_stack"))
 
     def location(self) -> Location | None:
         """The user's line, if there is one."""
@@ -115,6 +155,10 @@ class StepPlace:
         if not frames:
             return None
         code = frames[0]
+        if isinstance(code, Node):
+            from lostwax.capture.steps.running_nodes import read_location
+
+            return read_location(code)
         return Location(code.co_filename, _line(code, frames[1]), code.co_name)
 
     def _source(self, target: Any, name: str) -> tuple[str, Any]:
@@ -126,6 +170,8 @@ def new_place(entered: Entered | None, frames: Frames) -> StepPlace:
     place = StepPlace()
     place.entered = entered
     place.frames = frames
+    custom = traceback.current_meta.get("custom")
+    place.custom = custom.copy() if custom else None
     return place
 
 
@@ -136,7 +182,7 @@ class OtherLine(StepPlace):
     __slots__ = ("line",)
 
     def __init__(self, here: StepPlace, line: StepPlace) -> None:
-        self.entered, self.frames = here.entered, here.frames
+        self.entered, self.frames, self.custom = here.entered, here.frames, here.custom
         self.line: StepPlace = line.line if isinstance(line, OtherLine) else line
 
     def describe(self, target: Any, meta: dict[str, Any], name: str = "") -> None:
@@ -165,6 +211,17 @@ class PartPlace(StepPlace):
             self.calls[base] = count + 1
             self.source = (f"{base}_{count}" if count else base, function)
         return self.source
+
+
+class WholePlace(PartPlace):
+    """The place of what stands for a composite operator that the user keeps whole, and that a
+    program cannot show as it is."""
+
+    __slots__ = ()
+
+    def describe(self, target: Any, meta: dict[str, Any], name: str = "") -> None:
+        super().describe(target, meta, name)
+        meta[WHOLE] = self.whole
 
 
 @cached_by_identity(20_000)
@@ -216,6 +273,7 @@ class Provenance:
         self._bottom: FrameType | None = None
         self._whole: StepPlace | None = None
         self._calls: dict[str, int] = {}
+        self._nodes: Any = None
         self.wholes: dict[int, Any] = {}
         """The composite operators whose parts were recorded, by identity."""
 
@@ -226,35 +284,70 @@ class Provenance:
         entered = self._entered
         if entered is None:
             stop = self._bottom
-        elif entered.place is None:
-            stop = entered.frame
-        else:
+        elif entered.place is not None:
             return entered.place
+        elif entered.is_graph:
+            return self.place_at(sys._getframe(1))
+        else:
+            stop = entered.frame
         return new_place(entered, _walk(sys._getframe(1), stop))
 
     def place_at(self, frame: FrameType) -> StepPlace:
         """The place of a call that is made in this frame."""
         entered = self._entered
-        return new_place(entered, _walk(frame, self._bottom if entered is None else entered.frame))
+        if entered is None:
+            return new_place(None, _walk(frame, self._bottom))
+        return new_place(entered, self._walk_in(entered, frame))
 
-    def part_of(self, whole: Any) -> StepPlace:
+    def _walk_in(self, entered: Entered, frame: FrameType) -> Frames:
+        """The user's frames inside of the call of a module; with the nodes that run, if it has a
+        graph."""
+        if not entered.is_graph:
+            return _walk(frame, entered.frame)
+        if self._nodes is None:
+            from lostwax.capture.steps.running_nodes import RunningNodes  # few captures have graphs
+
+            self._nodes = RunningNodes()
+        found: list[Any] = []
+        at: FrameType | None = frame
+        stop, judged = entered.frame, self._nodes.judged
+        while at is not stop and at is not None:
+            code = at.f_code
+            kind = judged.get(id(code)) or self._nodes.judge(at)
+            if kind.of_graph is not None:
+                node = kind.of_graph.find(at.f_lasti)
+                if node is not None:  # of a branch, too: it knows all frames around it
+                    return (*found, node, 0)
+            elif kind.is_users:
+                found += (code, at.f_lasti)
+            at = at.f_back
+        return tuple(found)
+
+    def part_of(self, whole: Any, kind: type[PartPlace] = PartPlace) -> StepPlace:
         """The place of the parts of `whole`, which is being called now."""
         if self._whole is not None:
             return self._whole
-        here, part = self.here(), PartPlace()
+        here, part = self.here(), kind()
         part.entered = here.entered
         part.frames = here.frames
+        part.custom = here.custom
         part.whole = whole
         self.wholes[id(whole)] = whole
         part.calls = self._calls
         part.source = None
         return part
 
-    def as_one(self, whole: Any, function: Callable[..., Any], *args: Any) -> Any:
+    def as_one(
+        self,
+        whole: Any,
+        function: Callable[..., Any],
+        *args: Any,
+        kind: type[PartPlace] = PartPlace,
+    ) -> Any:
         """Call something that runs none of the user's code: all its operators are in one place, as
         parts of `whole`."""
         before = self._whole
-        self._whole = self.part_of(whole)
+        self._whole = self.part_of(whole, kind)
         try:
             return function(*args)
         finally:
@@ -284,10 +377,20 @@ class Provenance:
             alone = kind.alone and not (watched or any(hooks) or "forward" in held)
             if kind.has_own_call:
                 hooks = (True,)
-            held[_COMPILED] = partial(called, module, paths[id(module)], alone, hooks)
+            held[_COMPILED] = partial(
+                called, module, paths[id(module)], alone, kind.is_graph, hooks
+            )
 
     def _call_module(
-        self, module: Any, path: str, alone: bool, hooks: Any, /, *args: Any, **kwargs: Any
+        self,
+        module: Any,
+        path: str,
+        alone: bool,
+        is_graph: bool,
+        hooks: Any,
+        /,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         if get_ident() != self._thread:
             return _call_elsewhere(module, args, kwargs)
@@ -300,8 +403,11 @@ class Provenance:
         entered.module = module
         entered.outer = outer
         entered.frame = frame = sys._getframe()
+        entered.is_graph = is_graph
         if outer is None:
             entered.frames = _walk(frame.f_back, self._bottom)
+        elif outer.is_graph:
+            entered.frames = self._walk_in(outer, frame)
         else:
             entered.frames = _frames_between(frame, outer.frame) if outer.place is None else ()
         entered.place = new_place(entered, ()) if alone else None
@@ -354,12 +460,14 @@ class _ModuleKind(NamedTuple):
     """It is a module of torch whose `forward` calls nothing of the user's but modules."""
     has_own_call: bool
     """It has a `_call_impl` of its own, which is called instead of `forward`."""
+    is_graph: bool
 
 
 def _classify_module(cls: Any) -> _ModuleKind:
     package, _, name = cls.__module__.rpartition(".")
     alone = package == "torch.nn.modules" and name in _ALONE
-    return _ModuleKind(alone, cls._call_impl is not _Module._call_impl)
+    has_own_call = cls._call_impl is not _Module._call_impl
+    return _ModuleKind(alone, has_own_call, issubclass(cls, GraphModule))
 
 
 _Module: Any = nn.Module
@@ -420,7 +528,11 @@ _TEXTS = Cache[tuple[int, int], tuple[CodeType, str]](__name__, "texts", 20_000)
 """By identity of the code, which the entry holds, and offset."""
 
 
-def _frame_text(code: CodeType, offset: int) -> str:
+def _frame_text(code: CodeType | Node, offset: int) -> str:
+    if isinstance(code, Node):
+        from lostwax.capture.steps.running_nodes import read_trace
+
+        return read_trace(code)
     found = _TEXTS.table.get((id(code), offset))
     if found is None:
         line = _line(code, offset)
@@ -428,6 +540,10 @@ def _frame_text(code: CodeType, offset: int) -> str:
         place = f'  File "{code.co_filename}", line {line}, in {code.co_name}'
         found = _TEXTS.keep((id(code), offset), (code, f"{place}\n    {text}\n"))
     return found[1]
+
+
+def _join(outer: str, inner: str) -> str:
+    return f"{outer}.{inner}" if outer and inner else outer or inner
 
 
 def _line(code: CodeType, offset: int) -> int:

@@ -264,12 +264,25 @@ class Builder:
         if cls is list:
             return immutable_list([self._operand(v, grad) for v in value])
         if cls is Expr or cls is BoolExpr or cls is Real:
-            return self._numbers.node(simplify_number(value))
+            return self._numbers.node(self._simplify(value))
         if cls is Operands:
             return tuple([self._operand(v, grad) for v in value])
         if cls is InnerGraph:
             return self._add_subgraph(value) if value.origins is None else self._add_body(value)
         return value
+
+    def _simplify(self, number: Any) -> Any:
+        """The number with all that the trace has learned, unless a part of that is read later: a
+        length from data may turn out to be a height times a width, which come after this step."""
+        simple = simplify_number(number)
+        if simple is number:
+            return number
+        origins = [self.origins.get(source) for source in number_sources(simple)]
+        is_there = all(o is None or self._is_made(o.value) for o in origins)
+        return simple if is_there else number
+
+    def _is_made(self, value: Value) -> bool:
+        return value in self._nodes or value.step in self._step_nodes
 
     def _share_sizes(self, numbers: tuple[Any, ...]) -> Any:
         """A list of integers of which some are symbolic, as the log shares it."""

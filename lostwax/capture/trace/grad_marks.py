@@ -153,7 +153,15 @@ def check_attributes(given: Iterable[Holding]) -> None:
             )
 
 
-_OUR_OWN = frozenset(("memo", "constant_version", "_is_buffer", "persistent"))
+_OUR_OWN = frozenset(
+    (
+        *("memo", "constant_version", "_is_buffer", "persistent"),
+        # torch's C++ keeps the sizes that it asked a class for on the tensor
+        *("_sizes_capsule", "_sizes_capsule_len", "_strides_capsule", "_strides_capsule_len"),
+        *("_sym_sizes_capsule", "_sym_sizes_capsule_len"),
+        *("_sym_strides_capsule", "_sym_strides_capsule_len"),
+    )
+)
 
 
 def check_results(outputs: Iterable[Any], given: Container[int]) -> None:

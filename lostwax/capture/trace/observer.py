@@ -123,7 +123,7 @@ class CaptureObserver(Observer):
             name = f"a write to the result of {what}"
             note = tracer.reliance.note(roots[0], name, roots[1], tracer.position)
             if source.fake_type.is_symbolic:
-                tracer.doubts.add(source, out, note.at, what, note.where)
+                tracer.doubts.add(source, out, tracer.moment, what, note.where)
 
     # ------------------------------------------------------------------- gradients, data and copies
 

@@ -17,6 +17,7 @@ import torch
 from torch import is_grad_enabled, is_inference_mode_enabled
 from torch._ops import OpOverload
 
+from lostwax.capture.steps.provenance import WholePlace
 from lostwax.capture.trace.record import key_call, note_sizes
 from lostwax.classes import PLAIN
 from lostwax.errors import CaptureError
@@ -259,7 +260,8 @@ def _evaluate_whole(
 ) -> Any:
     """Evaluate a composite operator by its parts, and record it as one."""
     if _writes_unseen(tracer, record, args, kwargs):
-        return take_apart(tracer, record, args, kwargs)
+        whole, parts = record.overload, (tracer, record, args, kwargs)
+        return tracer.provenance.as_one(whole, take_apart, *parts, kind=WholePlace)
     args = _adopt_all(tracer, args)
     kwargs = {name: _adopt_all(tracer, value) for name, value in kwargs.items()}
     arguments = flatten([args, list(kwargs.values())])

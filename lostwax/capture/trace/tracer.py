@@ -39,7 +39,7 @@ from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity, Seen
 from lostwax.ir.graph.numbers import SymbolOrigin, number_sources
-from lostwax.ir.trace.log import Region, Step, Value
+from lostwax.ir.trace.log import Moment, Region, Step, Value
 from lostwax.ir.trace.recorder import Recorder
 from lostwax.ir.trace.strided_copy import copy_like
 from lostwax.ir.trace.views import Root, Tracked, View, make_root
@@ -338,6 +338,11 @@ class Tracer(Recorder):
         """How many steps the program has; inside of a region of its own, how many it had before."""
         return len(self.region.steps) if self.scope is None else self.scope.position
 
+    @property
+    def moment(self) -> Moment:
+        steps = self.region.steps
+        return Moment(steps, len(steps), self.position)
+
     def renew_view(self, tracked: Tracked) -> None:
         if self.scope is not None:
             self.scope.keep(tracked)
@@ -407,8 +412,8 @@ class Tracer(Recorder):
 
     def assign(self, tracked: Tracked, new: Value) -> None:
         root = tracked.root
-        if self.doubts:
-            self.doubts.note_write(root, self.position)
+        if self.doubts or self.scope is not None:  # in a loop, it comes again
+            self.doubts.note_write(root, self.moment)
         storage.check_writable(root)
         if self.maybe_shared:
             storage.check_unshared(root, self.maybe_shared)
@@ -431,8 +436,6 @@ class Tracer(Recorder):
         """The root has another value, which has the gradient that it should have."""
         if self.scope is not None:
             self.scope.keep(root)
-        if self.doubts:
-            self.doubts.note_write(root, self.position)
         before = root.value
         root.write(new)
         self.reliance.note_write(root, before)

@@ -69,7 +69,7 @@ def test_the_layout_that_counts_is_asked_for(name: str, example: Tensor) -> None
     with pytest.raises(RuntimeError, match=r"input x must have strides \(.*as at capture") as error:
         module(deepcopy(other))
     message = str(error.value)
-    assert f"because of {name.strip()} at test_input_layouts.py" in message
+    assert f"because of {name.strip()} at tests/capture/aliasing/test_input_layouts.py" in message
     assert ("pass x.contiguous()" in message) == (example is ROWS)
 
 

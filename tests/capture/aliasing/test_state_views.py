@@ -224,7 +224,7 @@ def test_what_shows_more_than_the_state_is_refused() -> None:
         "a tensor of size (12,), which is no parameter and no buffer, shares memory with the "
         in (text)
     )
-    assert "the buffer p.\n  at test_state_views.py" in text
+    assert "the buffer p.\n  at tests/capture/aliasing/test_state_views.py" in text
     assert "why: it shows more than that" in text
     assert "instead: take the view where it is used, in forward, of self.p" in text
 
@@ -344,7 +344,7 @@ def test_a_history_that_a_detached_tensor_would_keep_is_refused() -> None:
         CaptureError, match=r"kept from before the call and is detached from the "
     ) as e:
         lostwax.export(Detached(quiet=False), (x,))
-    assert "at test_state_views.py" in str(e.value)
+    assert "at tests/capture/aliasing/test_state_views.py" in str(e.value)
     assert "self.d.add_(" in str(e.value)
     eager, ours = Detached(quiet=True), lostwax.export(Detached(quiet=True), (x,)).module()
     for _ in range(2):

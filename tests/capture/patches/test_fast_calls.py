@@ -243,9 +243,9 @@ def test_what_stands_around_sees_views(views: list[bool]) -> None:
             return x.view(-1)
 
     for _ in range(2):
-        export(forward, (X,))
+        with pytest.warns(UserWarning, match=r"sets Listening.heard, .* from 0 to 1"):
+            export(forward, (X,))
     assert not views
-    assert Listening.heard == 2
 
 
 def test_other_forms_of_a_view() -> None:

@@ -230,7 +230,7 @@ def test_packed_sequences_are_refused_with_the_line() -> None:
         packed = pack_padded_sequence(x, lengths, batch_first=True)
         return pad_packed_sequence(layer(packed)[0])
 
-    place = r"at test_nn_modules.py:\d+ in {}"
+    place = r"at tests/capture/patches/test_nn_modules.py:\d+ in {}"
     text = rf"packed sequences[\s\S]*{place}[\s\S]*why: the lengths[\s\S]*mask"
     example = (torch.randn(2, 5, 3), torch.tensor([5, 2]))
     with pytest.raises(CaptureError, match=text.format("forward")):
@@ -282,9 +282,8 @@ def test_another_default_dtype_is_refused() -> None:
         torch.set_default_dtype(torch.float64)
         return x + torch.ones(3)
 
-    text = (
-        r"set_default_dtype\(torch.float64\)[\s\S]*at test_nn_modules.*float64\)[\s\S]*instead: say"
-    )
+    place = r"at tests/capture/patches/test_nn_modules.py:.*float64\)"
+    text = rf"set_default_dtype\(torch.float64\)[\s\S]*{place}[\s\S]*instead: say"
     with pytest.raises(CaptureError, match=text):
         export(forward, (torch.randn(3),))
     assert torch.get_default_dtype() is torch.float32
@@ -312,7 +311,8 @@ def test_whole_numbers_are_drawn_and_shifted() -> None:
         torch.manual_seed(3)
         grads += torch.autograd.grad(each(given)[2].sum(), given)
     torch.testing.assert_close(grads[0], grads[1])
-    with pytest.raises(CaptureError, match=r"random_\(3, None\)[\s\S]*at test_nn_modules"):
+    text = r"random_\(3, None\)[\s\S]*at tests/capture/patches/test_nn_modules.py:"
+    with pytest.raises(CaptureError, match=text):
         export(lambda x: x.random_(3, None), (torch.zeros(2),))
 
 

@@ -343,7 +343,8 @@ def test_work_that_forward_hands_to_threads_is_refused(calls: bool) -> None:
                 work = self.layer if calls else (lambda x: x * self.layer.weight)
                 return pool.submit(work, x).result()  # type: ignore[arg-type]
 
-    at = "" if calls else "at test_threads.py"  # the pool calls it, not the user
+    # If the pool calls it, the user does not.
+    at = "" if calls else "at tests/capture/patches/test_threads.py"
     text = rf"another thread[\s\S]*{at}[\s\S]*instead: .*forward hands work to other threads"
     with pytest.raises(CaptureError, match=text):
         export(Parallel(), (torch.randn(2, 8),))

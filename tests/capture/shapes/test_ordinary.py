@@ -281,6 +281,8 @@ def test_data_on_which_something_is_raised_and_caught_are_a_choice() -> None:
             return x
 
     with pytest.raises(DataDependentError, match="cannot decide"):
+        export(tried, (torch.ones(4),), control_flow="refuse")
+    with pytest.raises(LostwaxError, match="raises ValueError, and that may be caught"):
         export(tried, (torch.ones(4),))
 
 
@@ -373,6 +375,8 @@ exec(
 )
 def test_data_on_which_something_may_be_caught_are_a_choice(function: Any) -> None:
     with pytest.raises(LostwaxError, match="cannot decide"):
+        export(function, (torch.ones(4),), control_flow="refuse")
+    with pytest.raises(LostwaxError, match=r"raises \w+, and that may be caught"):
         export(function, (torch.ones(4),))
 
 
@@ -755,6 +759,34 @@ def test_images(name: str) -> None:
     agrees(IMAGES[name], images, (2, 6, 8), ({0: N, 2: H, 3: W},), sizes)
 
 
+def warp(theta: Tensor) -> Tensor:
+    return F.affine_grid(theta, [theta.shape[0], 3, 4, 5], align_corners=False)
+
+
+def make_back(x: Tensor) -> Tensor:
+    window = torch.hann_window(16)
+    waves = torch.stft(x, 16, hop_length=4, window=window, return_complex=True)
+    return torch.istft(waves, 16, hop_length=4, window=window, length=64)
+
+
+def test_affine_grids_of_any_batch() -> None:
+    program = export(warp, (torch.randn(2, 2, 3),), dynamic_shapes={"theta": {0: N}})
+    for batch in (1, 2, 5):
+        theta = torch.randn(batch, 2, 3)
+        torch.testing.assert_close(program.module()(theta), warp(theta))
+    with pytest.raises(ValueError, match="non-zero, positive output size"):
+        warp(torch.randn(0, 2, 3))
+    with pytest.raises(InputValueError, match="non-zero, positive output size"):
+        program.module()(torch.randn(0, 2, 3))
+
+
+def test_inverse_short_time_transforms() -> None:
+    program = export(make_back, (torch.randn(2, 64),))
+    x = torch.randn(2, 64)
+    torch.testing.assert_close(program.module()(x), make_back(x))
+    torch.testing.assert_close(program.module()(x), x)
+
+
 def test_code_that_never_raises_is_not_disassembled(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
     original = branches.dis.get_instructions
@@ -774,3 +806,20 @@ def test_code_that_never_raises_is_not_disassembled(monkeypatch: pytest.MonkeyPa
         export(function, (torch.randn(5),), dynamic_shapes={"x": {0: Dim.AUTO}})
     # What runs is a copy of the code, which tells that it begins.
     assert [code.co_name for code in read] == ["raises"]  # once for all that is asked about it
+
+
+def test_the_layout_of_what_may_be_empty_asks_nothing():
+    """A stride `26*b` is larger than one of 5, whatever b is: where it is 0 there is no element."""
+
+    def function(x, m):
+        y = x.transpose(0, 1)[:, :, 1:].unflatten(2, (5, 5))[..., :3]
+        return y * m, y.clone()
+
+    m = torch.randn(5, 3)
+    program = export(function, (torch.randn(4, 2, 26), m), dynamic_shapes={"x": {1: Dim("b")}})
+    assert not program.guards
+    for b in (0, 1, 2, 5):
+        x = torch.randn(4, b, 26)
+        for got, want in zip(program.module()(x, m), function(x, m), strict=True):
+            assert torch.equal(got, want)
+            assert got.stride() == want.stride()

@@ -452,6 +452,28 @@ def test_wrong_specs(given, args, path, text):
     assert "\n  instead: " in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"x": [{0: B}]},
+        {"x": {"k": [{0: B}]}},
+        {"x": {"k": [None, {0: [B]}]}},
+        {"x": {"k": [None, (B,)]}},
+        {"x": {"j": None}},
+        ({0: B}, None, None),
+        {"y": {"k": {0: B}}},
+    ],
+    ids=repr,
+)
+def test_another_nesting_is_shown_beside_that_of_the_call(given):
+    with pytest.raises(DynamicShapesError) as error:
+        resolve_spec(given, two, ({"k": [X, Y]}, Y))
+    _, call, spec, instead = str(error.value).splitlines()
+    assert call == "  the call:       {'x': {'k': [f32[4, 6], f32[4, 8]]}, 'y': f32[4, 8]}"
+    assert spec == f"  dynamic_shapes: {given!r}"
+    assert instead.startswith("  instead: ")
+
+
 def test_a_spec_for_what_is_inside_the_only_argument():
     with pytest.raises(DynamicShapesError, match=r"'ids' is a key inside x") as error:
         resolve_spec({"ids": {0: B}}, one, ({"ids": X},))

@@ -352,7 +352,10 @@ def test_the_whole_story():
     with pytest.raises(ConstraintViolationError) as error:
         export(blocks, (ones(16, 2),), dynamic_shapes={"x": {0: B}})
     lines = str(error.value).splitlines()
-    assert lines[0] == "a declared dimension cannot vary as declared"
+    assert lines[0] == (
+        'a declared dimension cannot vary as declared; declare _batch = Dim("_batch"); '
+        "batch = 8*_batch"
+    )
     assert lines[1] == "  batch, declared Dim('batch'): x.shape[0] is batch (16 in the example)"
     assert "right only where x.shape[0] % 8 == 0, which is not so at batch = 17" in lines[2]
     assert lines[3].strip() == "because aten.reshape.default requires it"
@@ -361,13 +364,13 @@ def test_the_whole_story():
 
 
 def test_a_loop_over_a_size_is_explained(errors):
-    assert "at test_violations.py" in str(errors["constant"])
+    assert "at tests/capture/shapes/test_violations.py" in str(errors["constant"])
     assert "a loop over a size is unrolled, one turn each" in str(errors["constant"])
 
 
 def test_all_dims_are_told_at_once(errors):
     text = str(errors["several at once"])
-    assert text.startswith("2 declared dims cannot vary as declared")
+    assert text.startswith("2 declared dims cannot vary as declared; declare ")
     assert "  batch, declared" in text
     assert "  seq, declared" in text
 
@@ -476,3 +479,11 @@ def test_the_texts_of_torch_are_understood_too():
     refined = refine_dynamic_shapes_from_suggested_fixes(text, {"x": (dx, dy), "y": {0: 2 * dz}})
     narrowed = Dim("dx", min=3, max=6)
     assert refined == {"x": (narrowed, narrowed + 1), "y": {0: 8}}
+
+
+def test_a_list_of_numbers_as_long_as_a_size_names_arange():
+    def positions(x):
+        return x + torch.tensor(list(range(x.shape[0])))
+
+    with pytest.raises(ConstraintViolationError, match=r"write torch\.arange\(n\)"):
+        export(positions, (torch.zeros(4),), dynamic_shapes={"x": {0: Dim("n")}})

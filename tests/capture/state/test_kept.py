@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from lostwax.capture import export
 from lostwax.errors import CaptureError, UnsupportedFakeError
 
+HERE = "tests/capture/state/test_kept.py"
 X = torch.arange(4.0)
 
 
@@ -327,7 +328,7 @@ def marks(module: Any, x: Tensor) -> None:
     [
         (
             gives_data,
-            r"size \(4,\) is given other data .*\n  at test_kept.py:\d+ in gives_data: module",
+            r"size \(4,\) is given other data .*\n  at \S+/test_kept.py:\d+ in gives_data: module",
         ),
         (gives_a_gradient, r"attribute boxes\[0\].total is given another gradient"),
         (marks, "attribute constant is told to require gradients"),
@@ -504,7 +505,7 @@ def test_values_are_told_of_with_their_line(recwarn: pytest.WarningsRecorder) ->
     export(module, (X,))
     told = sorted(str(w.message) for w in recwarn)
     for (what, comment), text in zip(sorted(VALUES.items()), told, strict=True):
-        assert text.startswith(f"the module sets its attribute {what} (test_kept.py:")
+        assert text.startswith(f"the module sets its attribute {what} ({HERE}:")
         assert f"# {comment}); the program keeps no such state" in text
     assert (module.n, module.items, module.counts, module.hits.calls) == (0, [], {}, 0)
 
@@ -531,8 +532,8 @@ def test_counts_outside_of_the_module_are_told_of(recwarn: pytest.WarningsRecord
         told,
         (
             "the module keeps a tensor in kept, which test_counts",
-            "the module sets COUNT, a global of test_kept.py, from 0 to 1 (test_kept.py:",
-            "the module sets TABLE['n'], a global of test_kept.py, from 0 to 1 (test_kept.py:",
+            f"the module sets COUNT, a global of test_kept.py, from 0 to 1 ({HERE}:",
+            f"the module sets TABLE['n'], a global of test_kept.py, from 0 to 1 ({HERE}:",
             "the module sets inner, which test_counts_outside_of_the_module_are_told_of.<locals>.",
         ),
         strict=True,
@@ -553,7 +554,9 @@ class Moving(nn.Module):
 
 def test_tensors_that_a_list_repeats_are_told_of() -> None:
     module = Moving()
-    text = r"a tensor that it holds into held\[2\], where it was not \(test_kept\.py:\d+ in forw"
+    text = (
+        r"a tensor that it holds into held\[2\], where it was not \(\S+/test_kept\.py:\d+ in forw"
+    )
     with pytest.warns(UserWarning, match=text):
         export(module, (torch.ones(2),))
     assert len(module.held) == 2

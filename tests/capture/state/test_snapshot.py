@@ -216,3 +216,33 @@ def test_no_module_of_fakes_is_left_in_a_global() -> None:
     before = LAYER
     export(_makes_a_layer, (torch.randn(2, 3),))
     assert LAYER is before
+
+
+class Unbound:
+    """A proxy that stands for nothing yet: its `__dict__` is that of what it stands for."""
+
+    @property
+    def __dict__(self) -> Any:
+        raise AttributeError("nothing is bound")
+
+
+class Shut:
+    """Shows no attribute."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_objects_that_hide_their_attributes(strict: bool) -> None:
+    class Holding(nn.Module):
+        held = (Unbound(), Shut())
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.also = [Unbound(), Shut()]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + len(self.also) if self.held else x
+
+    assert export(Holding(), (X,), strict=strict).module()(X).equal(X + 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import random
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import lostwax
 from lostwax.capture import export
 from lostwax.errors import CaptureError, InputValueError
 from tests.capture.compare import exported
@@ -340,3 +342,37 @@ def test_observers_need_their_size_first() -> None:
         export(model, (X,))
     model(X)
     exported(model, X)
+
+
+AUTO = {"x": {0: lostwax.Dim.AUTO}}
+EDGES = [torch.tensor([0.0, 0.5, 1.0]), torch.tensor([0.0, 0.3, 0.6, 1.0])]
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        lambda x: torch.histogramdd(x, bins=[3, 4]),
+        lambda x: torch.histogramdd(x, bins=3, range=[0.0, 1.0, 0.0, 1.0]),
+        lambda x: torch.histogramdd(x, bins=[3, 4], weight=x[:, 0], density=True),
+        lambda x: torch.histogramdd(x, bins=EDGES),
+    ],
+)
+def test_histograms_of_several_dimensions(count: Any) -> None:
+    """The edges are a list, whether they are computed or given."""
+    net = Of(lambda self, x: (*count(x),))
+    program = export(net, (torch.rand(9, 2),), dynamic_shapes="n")
+    file = io.BytesIO()
+    lostwax.save(program, file)
+    file.seek(0)
+    x = torch.rand(20, 2)
+    for module in (program.module(), lostwax.load(file).module()):
+        (got, edges), want = module(x), count(x)
+        assert torch.equal(got, want.hist)
+        assert all(map(torch.equal, edges, want.bin_edges))
+
+
+def test_sizes_that_cpp_asked_for_are_no_attribute_of_the_users(recwarn: Any) -> None:
+    """C++ keeps them on the tensor that it asked."""
+    program = export(Of(lambda self, x: torch.cov(x)), (X,), dynamic_shapes=AUTO)
+    torch.testing.assert_close(program.module()(X), torch.cov(X))
+    assert not [w for w in recwarn if "capsule" in str(w.message)]

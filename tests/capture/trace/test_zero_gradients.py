@@ -211,3 +211,15 @@ def test_removing_what_changes_nothing_keeps_gradients() -> None:
     module.requires_grad_(False)
     names = {str(n.target) for n in NoOps()(export(module, (x,))).graph.nodes}
     assert "aten.slice_scatter.default" not in names
+
+
+@pytest.mark.parametrize("as_exported", [True, False])
+def test_a_matrix_to_the_power_of_nothing(as_exported: bool) -> None:
+    """Eager writes the identity into a copy of the matrix: a zero gradient."""
+    module, x = With(lambda w, v, x: torch.matrix_power(w[:3], 0) @ v.t()), torch.randn(4, 3)
+    program = export(module, (x,))
+    module_of_it = (program if as_exported else program.run_decompositions()).module()
+    got = seen(module_of_it, x)
+    assert got[2]
+    assert got[3][0] is not None
+    torch.testing.assert_close(got, seen(deepcopy(module), x))

@@ -1,0 +1,231 @@
+"""What a module reads beside its arguments and state, and a program has for good: numbers and text
+in globals, attributes and variables of functions around.
+
+We read the code of the functions that have run, and follow the names in it (`self.config.eps`,
+`SCALES["x"]`). So it is what may be read: the line need not have run. What is looked up by a
+computed name is not listed, nor what only torch's own modules read. Must not run anything of the
+user's.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, NamedTuple, TypeVar
+
+from torch import nn
+
+from lostwax.cache import cached_by_identity
+from lostwax.capture import threads
+from lostwax.capture.python.code_names import closure_variables, nested_codes
+from lostwax.capture.python.containers import GONE
+from lostwax.ir.text import path_text
+from lostwax.location import Location, is_user_file
+
+T = TypeVar("T")
+
+
+class BakedIn(NamedTuple):
+    """One value."""
+
+    path: str
+    """How the user would write it."""
+    value: int | float | complex | str
+    where: Location
+    """The first line that reads it."""
+    modules: int = 1
+    """In how many modules the line reads the same."""
+
+    def __str__(self) -> str:
+        text = repr(self.value)
+        text = text if len(text) <= 60 else f"{text[:60]}..."
+        more = f" (and in {self.modules - 1} more modules)" if self.modules > 1 else ""
+        return f"{self.path} = {text}{more} at {self.where}"
+
+
+class Reads(NamedTuple):
+    """What is read of Python."""
+
+    values: list[BakedIn]
+    tells: list[Location]
+    """The lines that print or log."""
+
+
+class ReadsWatcher:
+    """Is there when a capture calls the module, and lists what it reads."""
+
+    def __init__(self) -> None:
+        self.reads = Reads([], [])
+
+    def call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        result = function(*args, **kwargs)
+        self.list_reads()
+        return result
+
+    def list_reads(self) -> None:
+        modules, reach, _ = threads.running[-1].watched
+        self.reads = list_reads(reach.functions, modules)
+
+
+class _Chain(NamedTuple):
+    """A name, and what is read of it: `self.config.eps`."""
+
+    operation: str
+    name: str
+    steps: tuple[tuple[str, Any], ...]
+    line: int
+
+
+def list_reads(functions: Sequence[FunctionType], modules: Sequence[nn.Module]) -> Reads:
+    """What these functions read; the modules are those of the program, the outermost first."""
+    paths = {module: name for name, module in modules[0].named_modules()} if modules else {}
+    own = _find_owners(modules)
+    found: dict[str, BakedIn] = {}
+    tells: dict[Location, None] = {}
+    for function in dict.fromkeys(functions):
+        for chain in _read_chains(function.__code__):
+            where = Location(function.__code__.co_filename, chain.line, function.__name__)
+            for start, value in _find_starts(chain, function, own.get(function, ()), paths):
+                if value is print or isinstance(value, logging.Logger):
+                    tells[where] = None
+                path, value = _follow(start, value, chain.steps)
+                if type(value) in _VALUES:
+                    _note(found, BakedIn(path, value, where))
+    return Reads(list(found.values()), list(tells))
+
+
+def _note(found: dict[str, BakedIn], new: BakedIn) -> None:
+    """Values of several modules that one line reads are told once."""
+    for path, known in reversed(found.items()):
+        if (known.where, repr(known.value)) != (new.where, repr(new.value)):
+            break
+        if known.path.rpartition(".")[2] == new.path.rpartition(".")[2]:
+            if known.path != new.path:
+                found[path] = known._replace(modules=known.modules + 1)
+            return
+    found.setdefault(new.path, new)
+
+
+def _find_owners(modules: Sequence[nn.Module]) -> dict[Any, list[nn.Module]]:
+    """For each function of a class: the modules whose method it is."""
+    by_class: dict[type, list[nn.Module]] = {}
+    for module in modules:
+        by_class.setdefault(type(module), []).append(module)
+    found: dict[Any, list[nn.Module]] = {}
+    for cls, those in by_class.items():
+        for base in cls.__mro__:
+            if base is nn.Module:
+                break
+            for value in vars(base).values():
+                if type(value) is FunctionType:
+                    found.setdefault(value, []).extend(those)
+    return found
+
+
+def _find_starts(
+    chain: _Chain,
+    function: FunctionType,
+    owners: Sequence[nn.Module],
+    paths: Mapping[nn.Module, str],
+) -> Iterator[tuple[str, Any]]:
+    """What a chain begins with, and its path."""
+    name, known, code = chain.name, function.__globals__, function.__code__
+    if name in code.co_varnames[:1] and name not in code.co_freevars:
+        for module in owners:
+            path = paths.get(module, "")
+            yield path_text(path) if path else "self", module
+    elif chain.operation == "LOAD_GLOBAL":
+        value = known.get(name, GONE)
+        if value is GONE:
+            value = vars(builtins).get(name, GONE)
+        if isinstance(value, ModuleType):
+            # `math.pi` stays as it is; some interpreters have math in them, and no file of it.
+            is_pythons = value.__name__ in sys.builtin_module_names
+            if not is_pythons and is_user_file(str(vars(value).get("__file__") or "")):
+                yield name, value
+        else:
+            yield f"{name}, a global of {Path(code.co_filename).name}", value
+    elif chain.operation == "LOAD_DEREF":
+        value = dict(closure_variables(function)).get(name, GONE)
+        yield f"{name}, which {function.__qualname__} is closed over", value
+
+
+def _follow(path: str, value: Any, steps: Sequence[tuple[str, Any]]) -> tuple[str, Any]:
+    head, mark, said = path.partition(",")
+    for kind, key in steps:
+        if kind == "item":
+            is_there = type(value) in (dict, list, tuple)
+            value = _read_item(value, key) if is_there else GONE
+            head += f"[{key!r}]"
+        else:
+            value = _read_attribute(value, key)
+            head += f".{key}"
+    return f"{head}{mark}{said}", value
+
+
+def _read_item(value: Any, key: Any) -> Any:
+    try:
+        return value[key]
+    except (LookupError, TypeError):
+        return GONE
+
+
+def _read_attribute(value: Any, name: str) -> Any:
+    """An attribute of an object or of its class; no property is asked."""
+    if isinstance(value, (int, float, str)) or value is GONE:
+        return GONE
+    held = getattr(value, "__dict__", None) if not isinstance(value, nn.Module) else vars(value)
+    if isinstance(held, Mapping) and name in held:
+        return held[name]
+    if isinstance(value, nn.Module) and name in value._modules:
+        return value._modules[name]
+    classes = value.__mro__ if isinstance(value, type) else type(value).__mro__
+    return next((vars(each)[name] for each in classes if name in vars(each)), GONE)
+
+
+_VALUES = frozenset((int, float, complex, bool, str))
+
+
+# -------------------------------------------------------------------------------- reading the code
+
+
+@cached_by_identity(5000)
+def _read_chains(code: CodeType) -> tuple[_Chain, ...]:
+    """The names that the code reads, with the functions defined in it."""
+    return tuple([chain for each in nested_codes(code) for chain in _chains_of(each)])
+
+
+def _chains_of(code: CodeType) -> Iterator[_Chain]:
+    chain: _Chain | None = None
+    constant: Any = GONE
+    line = code.co_firstlineno
+    for each in dis.get_instructions(code):
+        if each.positions is not None and each.positions.lineno is not None:
+            line = each.positions.lineno
+        operation = each.opname
+        if chain is not None and operation == "LOAD_ATTR":
+            chain = chain._replace(steps=(*chain.steps, ("attribute", each.argval)))
+        elif chain is not None and operation == "LOAD_CONST":
+            constant = each.argval
+        elif chain is not None and operation == "BINARY_SUBSCR" and constant is not GONE:
+            chain = chain._replace(steps=(*chain.steps, ("item", constant)))
+            constant = GONE
+        elif operation not in ("CACHE", "PRECALL"):
+            if chain is not None:
+                yield chain
+            chain, constant = _begin(operation, each.argval, line), GONE
+    if chain is not None:
+        yield chain
+
+
+def _begin(operation: str, name: Any, line: int) -> _Chain | None:
+    if operation.startswith("LOAD_FAST"):
+        return _Chain("LOAD_FAST", name[-1] if isinstance(name, tuple) else name, (), line)
+    if operation in ("LOAD_GLOBAL", "LOAD_DEREF"):
+        return _Chain(operation, name, (), line)
+    return None

@@ -3,6 +3,7 @@
 # Python; each has an environment of its own.
 #   make demo    bundled models exported and run; fake tensors and symbolic sizes
 #   make test    lint, format, types, tests: what CI runs
+#   make consumers  of these tests the programs in other people's runtimes: 200 s of CPU time
 #   make test-gpu  the tests that need a CUDA device
 #   make test-core  of these tests what says most, for another torch: make test-core TORCH=2.11
 #   make bench   ours beside torch's, with the bars; nonzero when one is missed
@@ -23,14 +24,18 @@ BIN := $(VENV)/bin
 BASE := $(VENV)/.installed
 STAMP := $(VENV)/.installed-test
 SWEEP_STAMP := $(VENV)/.installed-sweep
+CONSUMERS_STAMP := $(VENV)/.installed-consumers
 
-.PHONY: demo test test-core test-gpu bench bench-cold sweep fuzz venv lint types format index lock fresh clean
+.PHONY: demo test consumers test-core test-gpu bench bench-cold sweep fuzz venv lint types format index lock fresh clean
 
 demo: $(BASE)
 	$(BIN)/python -m examples.demo
 
-test: lint types
+test: lint types $(CONSUMERS_STAMP)
 	$(BIN)/python -m pytest -n 2 -q tests
+
+consumers: $(CONSUMERS_STAMP)
+	$(BIN)/python -m pytest -n 2 -q tests/consumers
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -q -m gpu tests
@@ -48,7 +53,7 @@ types: $(STAMP)
 
 # Each benchmark runs alone and all of them run, also after one has missed its bar.
 bench: $(STAMP)
-	@failed=0; for script in sym fake memory depth export_speed guards decompose passes archive lowering; do \
+	@failed=0; for script in sym fake memory depth export_speed guards decompose passes archive lowering strict; do \
 	    echo "== bench/$$script.py"; $(BIN)/python -m bench.$$script || failed=1; \
 	done; exit $$failed
 
@@ -89,6 +94,11 @@ $(BASE): pyproject.toml constraints.txt
 
 $(STAMP): $(BASE)
 	@TORCH=$(TORCH) .ci/install $(BIN)/python test
+	@touch $@
+
+# Other people's runtimes, for the tests that run programs in them.
+$(CONSUMERS_STAMP): $(STAMP)
+	@TORCH=$(TORCH) .ci/install $(BIN)/python consumers
 	@touch $@
 
 # Other people's libraries, for the sweep alone.

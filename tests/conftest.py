@@ -15,6 +15,7 @@ import torch
 CORE = {
     *("test_walking_skeleton.py", "test_torch_version.py", "test_docs.py"),
     *("capture/test_export.py", "capture/test_exportdb.py", "capture/shapes/test_dynamic.py"),
+    *("capture/shapes/test_torch_spec.py",),
     *("capture/patches/test_nn_modules.py", "capture/patches/test_torch_unchanged.py"),
     *("capture/trace/test_gradients.py", "capture/trace/test_inner_gradients.py"),
     *("capture/trace/test_operators.py", "capture/state/test_module_state.py"),

@@ -23,6 +23,8 @@ from lostwax.ir.passes import properties
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+RECIPES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
+"""Pages that use other people's packages; tests/test_recipes.py runs them."""
 FENCE = re.compile(
     r"^```python\n(?P<code>.*?)^```\n(\n^```text\n(?P<output>.*?)^```\n)?", re.M | re.S
 )
@@ -134,7 +136,9 @@ def dead_links(page: Path) -> list[str]:
     return dead
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*PAGES, *RECIPES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name
+)
 def test_links_lead_somewhere(page):
     assert dead_links(page) == []
 
@@ -147,10 +151,10 @@ def test_a_dead_link_is_found(page):
 def test_each_page_is_found_from_the_index_and_leads_on():
     index = ROOT / "docs" / "index.md"
     listed = LINK.findall(index.read_text())
-    for page in sorted(set(index.parent.glob("*.md")) - {index}):
-        assert page.name in listed
+    for page in sorted(set(index.parent.rglob("*.md")) - {index}):
+        assert page.relative_to(index.parent).as_posix() in listed
         top = page.read_text().split("\n\n")[1]
-        assert "(index.md)" in top, page.name
+        assert "index.md)" in top, page.name
         assert "Read next:" in top, page.name
 
 
@@ -180,7 +184,7 @@ def test_files_that_are_spoken_of_are_here():
     faults = {}
     for path in (ROOT / "lostwax").rglob("*.py"):
         faults[path] = missing(spoken_of(path.read_text()), files)
-    for page in PAGES:
+    for page in [*PAGES, *RECIPES]:
         faults[page] = missing(FILE.findall(LINK.sub("", prose(page.read_text()))), files)
     assert {str(path): names for path, names in faults.items() if names - OF_USERS} == {}
 

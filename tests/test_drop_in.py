@@ -397,6 +397,17 @@ def test_the_block_puts_back_what_it_changed_if_it_raises():
     assert torch.export.export is before
 
 
+def test_blocks_of_two_threads_may_end_in_any_order():
+    before = torch.export.export
+    first, second = lostwax.patch_torch_export(), lostwax.patch_torch_export()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert torch.export.export is lostwax.export
+    second.__exit__(None, None, None)
+    assert torch.export.export is before
+
+
 def test_dims_that_were_made_before_are_taken():
     n = torch.export.Dim("n")
     with lostwax.patch_torch_export():

@@ -43,6 +43,7 @@ LAYERS = [
     ["capture"],
     ["dialects"],
     ["pt2", "pte"],
+    ["backends"],
     ["interop"],
     ["passes"],  # a face: the names of what is in ir
     ["cli"],
@@ -52,6 +53,7 @@ HEIGHT = {name: height for height, row in enumerate(LAYERS) for name in row}
 
 # The same for the folders inside of a part. Files beside them may import and be imported by all.
 FOLDERS = {
+    "backends": [["xnnpack"]],
     "ops": [["math"], ["decompositions", "nn", "tensors"]],
     "sym": [["expressions"], ["numbers", "reasoning", "text"]],
     "fake": [["symbolic"], ["composite"]],
@@ -61,7 +63,8 @@ FOLDERS = {
         ["state"],
         ["surroundings", "trace"],
         ["control"],
-        ["patches"],
+        ["flow", "patches"],
+        ["strict"],
     ],
     "pt2": [["container"], ["graph"]],
     "pte": [["file"], ["lowering"]],

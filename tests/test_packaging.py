@@ -1,0 +1,65 @@
+"""The distributions have what they should: the source all that is kept in git, the wheel the
+package with its data, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OLDEST = 77
+"""The setuptools that pyproject.toml asks for; environments of other torches may have another."""
+
+
+@pytest.fixture(scope="module")
+def tracked() -> set[str]:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a checkout of git")
+    return {name for name in listed.stdout.split("\n") if name and (ROOT / name).exists()}
+
+
+@pytest.fixture(scope="module")
+def built(tracked: set[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], set[str]]:
+    """The names of the files in the source distribution, and in the wheel, built from a copy."""
+    if int(version("setuptools").partition(".")[0]) < OLDEST:
+        pytest.skip(f"needs setuptools {OLDEST}")
+    folder = tmp_path_factory.mktemp("copy")
+    for name in tracked:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    build = "from setuptools import build_meta as b; b.build_sdist('out'); b.build_wheel('out')"
+    subprocess.run([sys.executable, "-c", build], cwd=folder, check=True, capture_output=True)
+    (source,), (wheel,) = (folder / "out").glob("*.tar.gz"), (folder / "out").glob("*.whl")
+    with tarfile.open(source) as archive:
+        files = {m.name.partition("/")[2] for m in archive.getmembers() if m.isfile()}
+    with zipfile.ZipFile(wheel) as archive:
+        return files, set(archive.namelist())
+
+
+def test_the_source_has_all_that_is_in_git(tracked, built):
+    made = {name for name in built[0] if name.startswith("lostwax.egg-info/")}
+    assert built[0] - made - {"PKG-INFO", "setup.cfg"} == tracked
+
+
+def test_the_wheel_has_the_package_with_its_data(tracked, built):
+    package = {name for name in tracked if name.startswith("lostwax/")}
+    assert {name for name in built[1] if ".dist-info/" not in name} == package
+
+
+def test_the_classifiers_say_which_python_it_takes():
+    said = {
+        tuple(map(int, c.rpartition(" ")[2].split(".")))
+        for c in PROJECT["classifiers"]
+        if c.startswith("Programming Language :: Python :: 3.")
+    }
+    assert PROJECT["requires-python"] == ">=" + ".".join(map(str, min(said)))

@@ -1,0 +1,31 @@
+"""The pages of docs/recipes run, where the packages are that they are about; `make test` installs
+them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from sweep.libraries import import_torchvision
+from tests.test_docs import RECIPES, blocks, check_page
+
+PACKAGES = ("onnxruntime", "executorch", "torchao", "transformers")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("page", RECIPES, ids=lambda page: page.name)
+def test_recipe(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "".join(block.code for block in blocks(page.read_text()))
+    for name in PACKAGES:
+        if re.search(rf"^(import|from) {name}\b", code, re.M):
+            pytest.importorskip(name, reason=f"{name} is not installed: make consumers")
+            if name == "transformers" and find_spec("torchvision") is not None:
+                import_torchvision()  # transformers does; it may be another torch's
+    if "aoti_compile" in code and shutil.which("g++") is None:
+        pytest.skip("AOTInductor needs a C++ compiler")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    check_page(page)

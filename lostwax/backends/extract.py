@@ -20,9 +20,11 @@ from lostwax.errors import LoweringError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
 from lostwax.ir.graph.graph_module import ReadableModule
+from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.graph.writer import GraphWriter
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import (
+    ConstantArgument,
     ExportGraphSignature,
     InputKind,
     InputSpec,
@@ -79,6 +81,7 @@ def extract_part(
                 why="a delegate returns tensors",
                 instead="a part with all that reads it",
             )
+    inside.update(n for node in nodes for n in node.all_input_nodes if n.op == "get_attr")
     given = dict.fromkeys(n for node in nodes for n in node.all_input_nodes if n not in inside)
     held = [n for n in given if n in constants]
     tensors = [n for n in given if n not in constants and not _is_number(n)]
@@ -142,16 +145,19 @@ def _write(
     for node in (*held, *inputs):
         new[node] = writer.append_ready("placeholder", node.name, node.name, (), ())
         new[node].meta.update({"val": node.meta["val"]})
+    children: dict[str, Any] = {}
     for node in body:
+        if node.op == "get_attr":  # a body of control flow
+            children[str(node.target)] = find_attribute(program.graph_module, str(node.target))
         args, kwargs = map_arg((node.args, node.kwargs), new.__getitem__)
-        new[node] = writer.append("call_function", node.name, node.target, args, kwargs)
+        new[node] = writer.append(node.op, node.name, node.target, args, kwargs)
         new[node].meta.update(node.meta)
     results = tuple(new[n] for n in outputs)
     writer.append("output", "output", "output", (results,), {})
-    module = ReadableModule({}, writer.finish())
+    module = ReadableModule(children, writer.finish())
     specs = dict(zip(program.graph.find_nodes(op="placeholder"), _specs(program), strict=True))
     taken = [specs[n] for n in held]
-    given = [InputSpec(InputKind.USER_INPUT, _argument(n), None) for n in inputs]
+    given = [InputSpec(InputKind.USER_INPUT, make_argument(n), None) for n in inputs]
     returned = [TensorArgument(n.name) for n in outputs]
     names = {str(s.target) for s in taken}
     call = ModuleCallSignature(
@@ -178,7 +184,10 @@ def _specs(program: ExportedProgram) -> list[InputSpec]:
     return program.graph_signature.input_specs
 
 
-def _argument(node: Node) -> Any:
+def make_argument(node: Any) -> Any:
+    """How a signature names a value of a graph."""
+    if not isinstance(node, Node):
+        return ConstantArgument("", node)
     value = node.meta["val"]
     kinds = {
         torch.SymInt: SymIntArgument,

@@ -15,6 +15,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from lostwax.backends.bodies import lower_bodies
 from lostwax.backends.extract import STATE, Part, extract_part, find_constants
 from lostwax.backends.order import order_steps
 from lostwax.backends.partition import Partitioner, PartitionResult, follows_producer, is_operator
@@ -57,7 +58,12 @@ def lower_methods(
 
 
 def lower_program(program: ExportedProgram, partitioner: Partitioner) -> ExportedProgram:
-    """The program with the parts that the partitioner chooses as delegates."""
+    """The program with the parts that the partitioner chooses as delegates, also in the bodies of
+    control flow."""
+    return _lower(program, partitioner, is_body=False)
+
+
+def _lower(program: ExportedProgram, partitioner: Partitioner, is_body: bool) -> ExportedProgram:
     result = partitioner.partition(program)
     if not isinstance(result, PartitionResult):
         raise LoweringError(
@@ -65,7 +71,10 @@ def lower_program(program: ExportedProgram, partitioner: Partitioner) -> Exporte
             "\n  instead: PartitionResult(tags, specs)"
         )
     tags = _complete_tags(program, result)
-    return _Rewriting(program, tags, result).run()
+    program, result, freed = lower_bodies(
+        program, replace(result, tags=tags), lambda body: _lower(body, partitioner, is_body=True)
+    )
+    return _Rewriting(program, result, freed, is_body).run()
 
 
 def _complete_tags(program: ExportedProgram, result: PartitionResult) -> dict[Node, str]:
@@ -96,9 +105,14 @@ class _Rewriting:
     """Writes the graph in which the parts are calls."""
 
     def __init__(
-        self, program: ExportedProgram, tags: Mapping[Node, str], result: PartitionResult
+        self,
+        program: ExportedProgram,
+        result: PartitionResult,
+        freed: frozenset[Node],
+        is_body: bool,
     ) -> None:
-        self.program, self.tags, self.result = program, tags, result
+        self.program, self.result, self.freed, self.is_body = program, result, freed, is_body
+        self.tags = tags = result.tags
         self.constants = find_constants(program)
         members: dict[str, list[Node]] = {}
         for node in program.graph.nodes:
@@ -128,13 +142,16 @@ class _Rewriting:
         return self._finish(module, kept)
 
     def _find_kept(self) -> set[Node]:
-        """The nodes that stay: all but those of the parts, and what these alone read of state and
-        of shared nodes."""
+        """The nodes that stay: all but those of the parts, and what these alone read of state, of
+        sub-graphs and of shared nodes. A body keeps its inputs, as the call gives them."""
         kept: set[Node] = set()
         for node in reversed(self.program.graph.nodes):
-            is_free = node in self.constants or node in self.result.shared
+            is_free = node in self.constants or node in self.result.shared or node.op == "get_attr"
+            if self.is_body and node.op == "placeholder":
+                is_free = False
+            is_unread = not node.users and node not in self.freed
             if node not in self.tags and (
-                not is_free or not node.users or any(user in kept for user in node.users)
+                not is_free or is_unread or any(user in kept for user in node.users)
             ):
                 kept.add(node)
         return kept

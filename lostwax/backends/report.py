@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import GraphModule, Node
 
 from lostwax.backends.partition import is_operator
 from lostwax.dialects.manager import EdgeProgramManager
 from lostwax.ir.graph.delegate import find_delegates
-from lostwax.ir.graph.lookup import all_nodes
+from lostwax.ir.graph.lookup import all_nodes, subgraphs
 from lostwax.ir.text import source_place, target_text
 
 REASONS = "not_delegated"
@@ -84,24 +84,26 @@ def make_report(edge: EdgeProgramManager) -> DelegationReport:
     delegates, others = [], []
     for name in sorted(edge.methods):
         module = edge.exported_program(name).graph_module
-        delegates += list(_list_delegates(name, module.graph))
+        delegates += list(_list_delegates(name, module))
         others += list(_list_undelegated(name, module))
     return DelegationReport(tuple(delegates), tuple(others))
 
 
-def _list_delegates(method: str, graph: Graph) -> Iterator[Delegated]:
-    for node, delegate in find_delegates(graph):
-        operators = Counter(target_text(n.target) for n in delegate.graph.nodes if is_operator(n))
+def _list_delegates(method: str, module: GraphModule, path: str = "") -> Iterator[Delegated]:
+    """The delegates of a graph, then those of its bodies of control flow, by their paths."""
+    for node, delegate in find_delegates(module.graph):
+        calls = (n for n in all_nodes(delegate.program.graph_module) if is_operator(n))
+        operators = Counter(target_text(n.target) for n in calls)
         size = len(delegate.processed_bytes)
-        name = str(node.args[0])
+        name = f"{path}{node.args[0]}"
         yield Delegated(method, name, delegate.backend_id, operators, size)
+    for name, body in subgraphs(module):
+        yield from _list_delegates(method, body, f"{path}{name}.")
 
 
 def _list_undelegated(method: str, module: GraphModule) -> Iterator[Undelegated]:
     for node in all_nodes(module):
         if is_operator(node):
-            is_inner = node.graph is not module.graph
-            reason = "it is in the body of control flow" if is_inner else "no backend was asked"
-            reasons = node.meta.get(REASONS, (reason,))
+            reasons = node.meta.get(REASONS, ("no backend was asked",))
             text = target_text(node.target)
             yield Undelegated(method, node.name, text, reasons, source_place(node))

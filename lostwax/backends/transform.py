@@ -68,6 +68,6 @@ def _find_calls(edge: EdgeProgramManager, kept: set[OpOverload]) -> set[OpOverlo
     return {
         node.target.overload
         for name in edge.methods
-        for node in edge.exported_program(name).graph.nodes
+        for node in all_nodes(edge.exported_program(name).graph_module)
         if isinstance(node.target, EdgeOperator) and node.target.overload in kept
     }

@@ -17,6 +17,7 @@ from lostwax.dialects.edge_operators import DIM_ORDER, EdgeOperator
 from lostwax.fake import FakeTensor
 from lostwax.ir.data import Program
 from lostwax.ir.graph.delegate import find_delegates
+from lostwax.ir.graph.lookup import graph_modules
 from lostwax.ir.rules.graph import Found
 from lostwax.ir.rules.verify import RULES, GraphRule, validate
 from lostwax.ir.text import dtype_text
@@ -26,8 +27,9 @@ def validate_edge(program: Program, preserved: Iterable[OpOverload] = ()) -> Non
     """Raise a `VerificationError` that names every broken rule, or return. Programs of delegates
     are of the dialect, too."""
     validate(program, RULES + edge_rules(preserved))
-    for _, delegate in find_delegates(program.graph):
-        validate_edge(delegate.program, preserved)
+    for module in graph_modules(program.graph_module):
+        for _, delegate in find_delegates(module.graph):
+            validate_edge(delegate.program, preserved)
 
 
 def edge_rules(preserved: Iterable[OpOverload] = ()) -> tuple[GraphRule, ...]:

@@ -99,17 +99,6 @@ def test_a_program_that_was_offered_to_nobody_says_so(program):
     assert report.undelegated[0].reasons == ("no backend was asked",)
 
 
-def test_bodies_of_control_flow_are_in_the_report():
-    def f(x):
-        return torch.cond(x.sum() > 0, lambda x: torch.relu(x), lambda x: x * 2, (x,)) * 3
-
-    lowered = lostwax.export(f, (torch.ones(3),)).to_edge().to_backend(make_partitioner())
-    left = {each.node: each.reasons for each in lowered.delegation_report().undelegated}
-    assert left["relu"] == ("it is in the body of control flow",)
-    assert left["cond"] == ("the backend has no cond",)
-    torch.testing.assert_close(lowered.exported_program().module()(torch.ones(3)), f(torch.ones(3)))
-
-
 def test_the_program_that_is_lowered_stays_as_it_was(program):
     edge = program.to_edge()
     before = str(edge.exported_program())

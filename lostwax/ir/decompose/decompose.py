@@ -59,7 +59,7 @@ def decompose_program(
     program: AnyProgram, table: Mapping[OpOverload, Decomposition] | None = None
 ) -> AnyProgram:
     """Take the operators of the table apart; without a table, decompose to core ATen."""
-    refuse_delegates(program.graph, "run_decompositions()")
+    refuse_delegates(program.graph_module, "run_decompositions()")
     mode = mode_of(program.graph)
     expansions = Expansions(as_table(table), mode)
     if table is not None:

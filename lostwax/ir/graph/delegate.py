@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from lostwax.errors import LoweringError
 from lostwax.ir.data import Program
-from lostwax.ir.graph.lookup import find_attribute
+from lostwax.ir.graph.lookup import find_attribute, graph_modules
 
 CALL_DELEGATE: Any = torch.ops.higher_order.executorch_call_delegate
 """The operator that calls a delegate: the delegate, then what its program is given."""
@@ -82,9 +82,9 @@ def find_delegates(graph: Graph) -> Iterator[tuple[Node, LoweredBackendModule]]:
             yield node, delegate
 
 
-def refuse_delegates(graph: Graph, what: str) -> None:
+def refuse_delegates(module: GraphModule, what: str) -> None:
     """Refuse to do something to a program that has delegates, which are whole and stay so."""
-    if any(True for _ in find_delegates(graph)):
+    if any(True for each in graph_modules(module) for _ in find_delegates(each.graph)):
         raise LoweringError(
             f"{what}: the program has delegates, which are of a backend's own form\n  instead: do "
             "it before to_backend; to_executable() writes delegates into a file"

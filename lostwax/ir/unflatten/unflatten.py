@@ -104,7 +104,7 @@ class UnflattenedModule(GraphsModule):
     ) -> None:
         super().__init__()
         check_is_program(export_module, "unflatten")
-        refuse_delegates(export_module.graph, "unflatten()")
+        refuse_delegates(export_module.graph_module, "unflatten()")
         program = export_module
         self.flat_args_adapter = flat_args_adapter
         self.graph_signature = program.graph_signature

@@ -20,6 +20,8 @@ from lostwax.backends.xnnpack.calls import (
 )
 from lostwax.backends.xnnpack.entry import Entry, Facts
 from lostwax.backends.xnnpack.normalization import find_factors
+from lostwax.backends.xnnpack.quantized.layers import Layer, write_weights
+from lostwax.backends.xnnpack.quantized.weights import Weights, find_weights
 from lostwax.backends.xnnpack.schema import NO_VALUE
 from lostwax.backends.xnnpack.shapes import write_reshape
 from lostwax.backends.xnnpack.writer import PartWriter, Result
@@ -38,20 +40,20 @@ def write_convolution(writer: PartWriter, node: Node) -> None:
     groups = given.groups
     if given.transposed:
         kind, inputs, outputs = "XNNConvTranspose2d", weight.shape[0] // groups, weight.shape[1]
-        grouped = weight.reshape(groups, inputs, *weight.shape[1:]).permute(0, 2, 3, 4, 1)
-        filters = grouped.reshape(groups * outputs, *grouped.shape[2:])
     else:
         kind, inputs, outputs = "XNNConv2d", weight.shape[1], weight.shape[0] // groups
-        filters = weight.permute(0, 2, 3, 1)
         if inputs == 1 and groups > 1:
-            kind, filters = "XNNDepthwiseConv2d", weight.permute(1, 2, 3, 0)
-    source = _read_image(writer, given.input)
-    filter_id = writer.add_constant(filters)
-    bias_id = NO_VALUE if bias is None else writer.add_constant(bias)
-    made, finish = _define_image(writer, result.node)
+            kind = "XNNDepthwiseConv2d"
+    layer = _find_integers(writer, node, kind, given, bias)
+    if layer is None:
+        bias_id = NO_VALUE if bias is None else writer.add_constant(bias)
+        filters = _order_filters(kind, weight, groups)
+        layer = Layer(given.input, result, writer.add_constant(filters), bias_id)
+    source = _read_image(writer, layer.source)
+    made, finish = _define_image(writer, layer.result.node)
     writer.add(
         kind,
-        result.clamp,
+        layer.result.clamp,
         padding_top=padding[0],
         padding_right=padding[1],
         padding_bottom=padding[0],
@@ -68,11 +70,38 @@ def write_convolution(writer: PartWriter, node: Node) -> None:
         adjustment_height=more[0],
         adjustment_width=more[1],
         input1_id=source,
-        filter_id=filter_id,
-        bias_id=bias_id,
+        filter_id=layer.filter_id,
+        bias_id=layer.bias_id,
         output_id=made,
     )
     finish()
+
+
+def _order_filters(kind: str, weight: torch.Tensor, groups: int) -> torch.Tensor:
+    """The weights of a convolution as XNNPACK wants them."""
+    if kind == "XNNDepthwiseConv2d":
+        return weight.permute(1, 2, 3, 0)
+    if kind == "XNNConv2d":
+        return weight.permute(0, 2, 3, 1)
+    parts = weight.reshape(groups, -1, *weight.shape[1:]).permute(0, 2, 3, 4, 1)
+    return parts.reshape(-1, *parts.shape[2:])
+
+
+def _find_integers(
+    writer: PartWriter, node: Node, kind: str, given: Any, bias: torch.Tensor | None
+) -> Layer | None:
+    """The convolution in eight bits, if it is computed so."""
+    weights = find_weights(writer, given.weight)
+    if weights is None:
+        return None
+    data, dim = weights.data, weights.dim
+    if data.ndim == 3:
+        data = data.unsqueeze(2)
+    if dim != (1 if given.transposed else 0) or (given.transposed and given.groups > 1):
+        return None  # scales are of other things than of results
+    ordered = _order_filters(kind, data, given.groups)
+    last = 3 if kind == "XNNDepthwiseConv2d" else 0
+    return write_weights(writer, node, given.input, Weights(ordered, weights.scales, last), bias)
 
 
 def _fold_norm(

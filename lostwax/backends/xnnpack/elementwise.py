@@ -15,6 +15,8 @@ from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import find_clamp, read_arguments, size_of
 from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.quantized.match import can_compute, is_wide, match_call, match_move
+from lostwax.backends.xnnpack.quantized.quantum import read_quantum
 from lostwax.backends.xnnpack.writer import LAST, PartWriter
 from lostwax.pte.lowering.state import has_data
 
@@ -29,10 +31,18 @@ def write_function(kind: str, writer: PartWriter, node: Node, **fields: Any) -> 
 
 
 def write_clamp(writer: PartWriter, node: Node) -> None:
+    """Limits; of integers, if what they stand for stays."""
     source: Any = node.args[0]
+    clamp, made = find_clamp(node), node
+    found = match_move(writer, node, [source])
+    if found is not None:
+        quantum = read_quantum(found[1])
+        clamp = quantum.limit(clamp)
+        if clamp is not None and is_wide(quantum, clamp):
+            (source,), made = found
     last = writer.is_last(source)
     given = writer.read(source, last)
-    writer.add("XNNClamp", find_clamp(node), input_id=given, output_id=writer.define(node, last))
+    writer.add("XNNClamp", clamp, input_id=given, output_id=writer.define(made, last))
 
 
 def explain_clamp(node: Node, facts: Facts) -> str:
@@ -130,13 +140,15 @@ def write_arithmetic(kind: str, writer: PartWriter, node: Node) -> None:
     """Two operands, of which one may be broadcast. A constant is turned to the other's layout."""
     operands = list(node.args[:2])
     alpha = node.kwargs.get("alpha", 1)
+    condition = partial(can_compute, kind)
+    found = match_call(writer, node, operands, condition) if alpha == 1 else None
+    operands, result = found or (operands, writer.find_result(node))
     last = any(isinstance(o, Node) and writer.is_last(o) for o in operands)
     last = last and all(_can_be_last(writer, o, node) for o in operands)
     numbers = [_read_operand(writer, o, last, len(size_of(node))) for o in operands]
     if alpha != 1:
         data = writer.constants[operands[1]] * float(alpha)  # type: ignore[index, arg-type]
         numbers[1] = _add_constant(writer, data, last, len(size_of(node)))
-    result = writer.find_result(node)
     made = writer.define(result.node, last)
     writer.add(kind, result.clamp, input1_id=numbers[0], input2_id=numbers[1], output_id=made)
 

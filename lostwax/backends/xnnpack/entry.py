@@ -47,12 +47,13 @@ def take_all(node: Node, facts: Facts) -> str:
 class Entry:
     """An operator: `write` writes a call of it, `explain` says why one is not taken, "" if it is.
     A `lazy` one is written when it is read: it may turn out to be nothing. One of `any_constants`
-    takes such as are not of float32."""
+    takes such as are not of float32. One that is `quantized` has integers, and looks after them."""
 
     write: Callable[[PartWriter, Node], None]
     explain: Callable[[Node, Facts], str] = take_all
     lazy: bool = False
     any_constants: bool = False
+    quantized: bool = False
 
 
 Operators = Mapping[str, Entry]

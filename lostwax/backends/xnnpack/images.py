@@ -12,7 +12,8 @@ from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import is_static, list_pair, read_arguments, size_of
 from lostwax.backends.xnnpack.entry import Entry, Facts
-from lostwax.backends.xnnpack.normalization import explain_first
+from lostwax.backends.xnnpack.normalization import explain_first, write_image_mean
+from lostwax.backends.xnnpack.quantized.match import is_alike, match_call
 from lostwax.backends.xnnpack.schema import ALIGN_CORNERS, KEEP_DIMS
 from lostwax.backends.xnnpack.shapes import write_reshape
 from lostwax.backends.xnnpack.writer import LAST, PartWriter, permute
@@ -30,8 +31,9 @@ def write_max_pool(writer: PartWriter, node: Node) -> None:
     fields["padding_bottom"] += down
     fields["padding_right"] += right
     fields |= {"dilation_height": dilation[0], "dilation_width": dilation[1]}
-    result = writer.find_result(reader)
-    source = writer.read(given.self, True)
+    found = match_call(writer, node, [given.self], is_alike, reader)
+    (source,), result = found or ([given.self], writer.find_result(reader))
+    source = writer.read(source, True)
     made = writer.define(result.node, True)
     writer.add("XNNMaxPooling2d", result.clamp, input_id=source, output_id=made, **fields)
 
@@ -131,14 +133,13 @@ def write_adaptive_pool(writer: PartWriter, node: Node) -> None:
     """The mean of the image, or of windows that are all alike."""
     given = read_arguments(node)
     wanted = list_pair(given.output_size)
-    source = writer.read(given.self, True)
-    if wanted != [1, 1]:
+    if wanted == [1, 1]:
+        write_image_mean(writer, node, given.self)
+    else:
         size = size_of(given.self)[2:]
         kernel = [int(s) // w for s, w in zip(size, wanted, strict=True)]
+        source = writer.read(given.self, True)
         _write_average(writer, node, source, _window(kernel, kernel, 0))
-        return
-    made = writer.define(node, True)
-    writer.add("XNNGlobalAvgPooling2d", input_id=source, output_id=made, flags=KEEP_DIMS)
 
 
 def explain_adaptive_pool(node: Node, facts: Facts) -> str:

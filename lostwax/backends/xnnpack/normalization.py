@@ -13,6 +13,7 @@ from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import is_static, read_arguments, size_of
 from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.quantized.match import can_average, match_call
 from lostwax.backends.xnnpack.schema import KEEP_DIMS, NO_VALUE
 from lostwax.backends.xnnpack.shapes import explain_reshape, write_reshape
 from lostwax.backends.xnnpack.writer import LAST, PartWriter, permute
@@ -45,6 +46,9 @@ def write_mean(writer: PartWriter, node: Node) -> None:
     given = read_arguments(node)
     size = size_of(given.self)
     dims, rank = _list_dims(given, len(size)), len(size)
+    if rank == 4 and dims == [2, 3] and given.keepdim:
+        write_image_mean(writer, node, given.self)
+        return
     last = dims in _WITH_CHANNELS_LAST.get(rank, ())
     source = writer.read(given.self, last)
     kept: list[Size] = [1 if d in dims else s for d, s in enumerate(size)]
@@ -56,6 +60,16 @@ def write_mean(writer: PartWriter, node: Node) -> None:
         write_row_mean(writer, source, made, int(size[dims[0]]))
     if not given.keepdim:
         write_reshape(writer, made, writer.define(node), size_of(node))
+
+
+def write_image_mean(writer: PartWriter, node: Node, source: Any) -> None:
+    """The mean of each channel of an image."""
+    found = match_call(writer, node, [source], can_average)
+    (source,), result = found or ([source], writer.find_result(node))
+    given = writer.read(source, True)
+    made = writer.define(result.node, True)
+    fields = {"input_id": given, "output_id": made, "flags": KEEP_DIMS}
+    writer.add("XNNGlobalAvgPooling2d", result.clamp, **fields)
 
 
 _WITH_CHANNELS_LAST = {3: [[1]], 4: [[2, 3]]}

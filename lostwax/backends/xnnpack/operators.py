@@ -9,6 +9,7 @@ from lostwax.backends.xnnpack.images import IMAGES
 from lostwax.backends.xnnpack.normalization import NORMALIZATION
 from lostwax.backends.xnnpack.parts import PARTS
 from lostwax.backends.xnnpack.products import PRODUCTS
+from lostwax.backends.xnnpack.quantized.conversions import CONVERSIONS
 from lostwax.backends.xnnpack.shapes import SHAPES
 
 OPERATORS: dict[str, Entry] = {
@@ -19,6 +20,7 @@ OPERATORS: dict[str, Entry] = {
     **CONVOLUTIONS,
     **IMAGES,
     **NORMALIZATION,
+    **CONVERSIONS,
 }
 MOVING = frozenset(("aten::view_copy", *SHAPES, *PARTS))
 """Those that compute nothing, and only move elements."""

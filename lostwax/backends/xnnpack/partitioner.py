@@ -22,10 +22,11 @@ from lostwax.backends.partition import (
     is_ordered,
 )
 from lostwax.backends.spec import Backend, CompileSpec, DelegationSpec, Payload
-from lostwax.backends.xnnpack.calls import bound_of, list_tensors, size_of
+from lostwax.backends.xnnpack.calls import bound_of, list_tensors, read_arguments, size_of
 from lostwax.backends.xnnpack.entry import Entry, Facts
 from lostwax.backends.xnnpack.operators import MOVING, OPERATORS
 from lostwax.backends.xnnpack.products import find_views
+from lostwax.backends.xnnpack.quantized.quantum import is_dequantize, is_quantize
 from lostwax.backends.xnnpack.schema import MOST_DIMS
 from lostwax.backends.xnnpack.shapes import explain_reshape, is_view
 from lostwax.backends.xnnpack.writer import PartWriter
@@ -46,7 +47,7 @@ class XnnpackBackend(Backend):
 
 
 class XnnpackPartitioner(Partitioner):
-    """Takes every call that XNNPACK computes, in float32."""
+    """Takes every call that XNNPACK computes, in float32, or quantized to eight bits."""
 
     preserve_ops: tuple[OpOverload, ...] = (
         aten.linear.default,
@@ -99,9 +100,22 @@ def _find_unfit(groups: Sequence[Sequence[Node]]) -> dict[Node, str]:
                 near = [n for n in (*node.users, *node.all_input_nodes) if node in find_views(n)]
                 if any(n not in inside for layer in near for n in (layer, *find_views(layer))):
                     unfit[node] = reason
+        unfit |= {n: reason for n in group if (reason := _explain_integers(n, inside))}
         if all(map(_only_moves, group)):
             unfit |= dict.fromkeys(group, "XNNPACK would only move its elements")
     return {node: reason for node, reason in unfit.items() if is_operator(node)}
+
+
+def _explain_integers(node: Node, inside: set[Node]) -> str:
+    """Why integers are not quantized or read by XNNPACK: it knows uint8 inside of a part alone."""
+    if is_quantize(node):
+        ends = [node, *node.users]
+    elif is_dequantize(node) and is_quantize(node.args[0]):
+        ends = [node.args[0], *node.args[0].users]  # type: ignore[list-item, union-attr]
+    else:
+        return ""
+    is_handed_on = read_arguments(node).dtype is torch.uint8 and any(n not in inside for n in ends)
+    return "XNNPACK hands on integers of int8, not of uint8" if is_handed_on else ""
 
 
 def _only_moves(node: Node) -> bool:
@@ -119,13 +133,20 @@ def explain(node: Node, facts: Facts) -> str:
     if entry is None:
         return f"XNNPACK has no {node.target.name()}"
     values = list_tensors(node, facts.constants if entry.any_constants else ())
-    return _explain_values(node, values, facts) or entry.explain(node, facts)
+    dtypes = FLOATS if not entry.quantized else INTEGERS
+    return _explain_values(node, values, facts, dtypes) or entry.explain(node, facts)
 
 
-def _explain_values(node: Node, tensors: Sequence[Any], facts: Facts) -> str:
+FLOATS = (torch.float32,)
+INTEGERS = (torch.float32, torch.int8, torch.uint8)
+
+
+def _explain_values(
+    node: Node, tensors: Sequence[Any], facts: Facts, dtypes: Sequence[torch.dtype]
+) -> str:
     for value in tensors:
         t = value.fake_type
-        if t.dtype is not torch.float32:
+        if t.dtype not in dtypes:
             return f"XNNPACK computes in float32, not {dtype_text(t.dtype)}"
         if t.ndim > MOST_DIMS:
             return f"XNNPACK has tensors of at most {MOST_DIMS} dimensions"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -31,6 +32,19 @@ from lostwax.pte.file.flat import Table, write_table
 Clamp = tuple[float, float]
 
 
+@dataclass(frozen=True)
+class Form:
+    """How the elements of a value are written: their dtype, and, if they are quantized, the table
+    that says what they mean, with its fields."""
+
+    datatype: int
+    kind: str = ""
+    fields: tuple[tuple[str, Any], ...] = ()
+
+
+FLOATS = Form(FLOAT32)
+
+
 class PayloadWriter:
     """Gathers the values and nodes of one payload; `write` makes bytes of them."""
 
@@ -46,12 +60,17 @@ class PayloadWriter:
         """The constants by their names and sizes."""
 
     def add_value(
-        self, size: Sequence[int], external: int = NO_VALUE, flags: int = 0, data: int = 0
+        self,
+        size: Sequence[int],
+        form: Form = FLOATS,
+        external: int = NO_VALUE,
+        flags: int = 0,
+        data: int = 0,
     ) -> int:
         """Add a value; `external` is its place among the arguments of the delegate."""
         number = len(self.values)
         fields = {
-            "datatype": FLOAT32,
+            "datatype": form.datatype,
             "num_dims": len(size),
             "dims": list(size),
             "constant_buffer_idx": data,
@@ -59,31 +78,41 @@ class PayloadWriter:
             "flags": flags,
             "id_out": number,
         }
-        self.values.append(Table("XValue", {"xvalue_union": Table("XNNTensorValue", fields)}))
+        value = Table("XNNTensorValue", fields)
+        if form.kind:
+            about = {"tensor_value": value, "quant_params": Table(form.kind, dict(form.fields))}
+            value = Table("XNNQuantizedTensorValue", about)
+        self.values.append(Table("XValue", {"xvalue_union": value}))
         return number
 
-    def add_input(self, size: Sequence[int], place: int) -> int:
-        self.inputs.append(self.add_value(size, place, EXTERNAL_INPUT))
+    def add_input(self, size: Sequence[int], place: int, form: Form = FLOATS) -> int:
+        self.inputs.append(self.add_value(size, form, place, EXTERNAL_INPUT))
         return self.inputs[-1]
 
-    def add_output(self, size: Sequence[int], place: int) -> int:
-        self.outputs.append(self.add_value(size, place, EXTERNAL_OUTPUT))
+    def add_output(self, size: Sequence[int], place: int, form: Form = FLOATS) -> int:
+        self.outputs.append(self.add_value(size, form, place, EXTERNAL_OUTPUT))
         return self.outputs[-1]
 
     def add_constant(self, tensor: torch.Tensor) -> int:
-        """Add a constant; equal ones are one."""
-        data = tensor.detach().to("cpu", torch.float32).contiguous()
+        """Add a constant of float32; equal ones are one."""
+        data = tensor.detach().to("cpu", torch.float32)
+        return self.add_data(data, tuple(data.shape) or (1,), FLOATS)
+
+    def add_data(self, tensor: torch.Tensor, size: tuple[int, ...], form: Form) -> int:
+        """Add a constant that lies in memory as this tensor does; equal ones are one."""
+        data = tensor.detach().to("cpu").contiguous()
         plain: Any = data.reshape(-1).view(torch.uint8).numpy()
-        name = sha256(plain).hexdigest()
-        size = tuple(data.shape) or (1,)
-        if (name, size) not in self.known:
+        # The runtime may keep what it makes of weights under their name: scales are part of that.
+        scales = repr(form).encode() if form.kind else b""
+        name = sha256(plain.tobytes() + scales if scales else plain).hexdigest()
+        if (name, size, form) not in self.known:
             if name not in self.named:
                 self.named[name] = data
                 fields = {"offset": NAMED, "size": data.nbytes, "named_key": name}
                 self.data.append(Table("ConstantDataOffset", fields))
             index = list(self.named).index(name) + 1
-            self.known[name, size] = self.add_value(size, data=index)
-        return self.known[name, size]
+            self.known[name, size, form] = self.add_value(size, form, data=index)
+        return self.known[name, size, form]
 
     def add_node(self, kind: str, clamp: Clamp | None = None, /, **fields: Any) -> None:
         """Add a node; its results are limited to the clamp, if there is one."""

@@ -13,57 +13,68 @@ from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import Sizes, read_arguments, size_of
 from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.quantized.layers import Layer, write_weights
+from lostwax.backends.xnnpack.quantized.weights import find_weights
 from lostwax.backends.xnnpack.schema import NO_VALUE
 from lostwax.backends.xnnpack.shapes import explain_view, is_view, write_view
-from lostwax.backends.xnnpack.writer import PartWriter, Result
+from lostwax.backends.xnnpack.writer import PartWriter
 
 
 def write_addmm(writer: PartWriter, node: Node) -> None:
     bias, source, weight = node.args[:3]
-    filters = writer.constants[weight].t()  # type: ignore[index]
-    _write_layer(writer, node, source, filters, writer.constants[bias])  # type: ignore[index]
+    _write_layer(writer, node, source, Filters(writer, weight, True), writer.constants[bias])  # type: ignore[index]
 
 
 def write_mm(writer: PartWriter, node: Node) -> None:
     source, weight = node.args[:2]
-    _write_layer(writer, node, source, writer.constants[weight].t(), None)  # type: ignore[index]
+    _write_layer(writer, node, source, Filters(writer, weight, True), None)
 
 
 def write_linear(writer: PartWriter, node: Node) -> None:
     given = read_arguments(node)
     bias = None if given.bias is None else writer.constants[given.bias]
-    _write_layer(writer, node, given.input, writer.constants[given.weight], bias)
+    _write_layer(writer, node, given.input, Filters(writer, given.weight), bias)
+
+
+class Filters:
+    """The weights of a layer, one row for each result: as floats, and as integers if they are."""
+
+    def __init__(self, writer: PartWriter, weight: Any, transposed: bool = False) -> None:
+        found, self.floats = find_weights(writer, weight), writer.constants[weight]
+        if transposed:
+            self.floats = self.floats.t()
+            found = None if found is None else found.permute((1, 0))
+        self.integers = found if found is not None and found.dim == 0 else None
 
 
 def _write_layer(
-    writer: PartWriter,
-    node: Node,
-    source: Any,
-    filters: torch.Tensor,
-    bias: torch.Tensor | None,
+    writer: PartWriter, node: Node, source: Any, filters: Filters, bias: torch.Tensor | None
 ) -> None:
-    source, result = _see_through_views(writer, node, source)
-    width = filters.shape[0]
-    given = writer.read(source)
-    wide = None if bias is None else bias.expand(width)
+    source, end = _see_through_views(writer, node, source)
+    wide = None if bias is None else bias.expand(filters.floats.shape[0])
+    layer = write_weights(writer, node, source, filters.integers, wide, end)
+    if layer is None:
+        bias_id = NO_VALUE if wide is None else writer.add_constant(wide)
+        filter_id = writer.add_constant(filters.floats)
+        layer = Layer(source, writer.find_result(end), filter_id, bias_id)
     writer.add(
         "XNNFullyConnected",
-        result.clamp,
-        input1_id=given,
-        filter_id=writer.add_constant(filters),
-        bias_id=NO_VALUE if wide is None else writer.add_constant(wide),
-        output_id=writer.define(result.node),
+        layer.result.clamp,
+        input1_id=writer.read(layer.source),
+        filter_id=layer.filter_id,
+        bias_id=layer.bias_id,
+        output_id=writer.define(layer.result.node),
     )
 
 
-def _see_through_views(writer: PartWriter, node: Node, source: Node) -> tuple[Node, Result]:
-    """What the layer reads and computes, without a view before it and the one behind it that takes
-    that back."""
+def _see_through_views(writer: PartWriter, node: Node, source: Node) -> tuple[Node, Node]:
+    """What the layer reads, and the node that has its result, without a view before it and the one
+    behind it that takes that back."""
     views = find_views(node)
     if not views or node in writer.places:
-        return source, writer.find_result(node)
+        return source, node
     before, behind = views
-    return before.args[0], writer.find_result(behind)  # type: ignore[return-value]
+    return before.args[0], behind  # type: ignore[return-value]
 
 
 def find_views(node: Node) -> tuple[Node, Node] | tuple[()]:

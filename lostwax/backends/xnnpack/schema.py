@@ -14,7 +14,8 @@ HEADER_SIZE = 30
 FLAT_AT = 32
 """Where the tables begin in a payload."""
 
-FLOAT32 = 1
+FLOAT32, INT8, INT8_BY_CHANNEL, INT32_BY_CHANNEL, INT8_BY_ROW = 1, 3, 6, 7, 9
+"""The numbers of dtypes. Those of rows are chosen when the program runs."""
 NO_VALUE = 0xFFFFFFFF
 NAMED = 0xFFFFFFFFFFFFFFFF
 """The offset of data that is found by its name."""
@@ -83,7 +84,25 @@ TABLES: dict[str, Fields] = {
         datatype="i16",
         dims="[u32]",
     ),
-    "XNNQuantizedTensorValue": (("tensor_value", "XNNTensorValue"),),
+    "PerChannelQuant": _fields(
+        "scale channel_dim scale_buffer_idx num_scales", scale="[f32]", channel_dim="i32"
+    ),
+    "PerTensorQuant": (("scale", "f32"), ("zero_point", "i32")),
+    "PerTokenDynamicQuant": (("num_nonbatch_dims", "i32"),),
+    "PerChannelGroupQuant": _fields(
+        "scale channel_dim group_size scale_bf16 scale_buffer_idx num_scales",
+        scale="[f32]",
+        scale_bf16="[u8]",
+        channel_dim="i32",
+        group_size="i32",
+    ),
+    "XNNQuantizedTensorValue": (
+        ("tensor_value", "XNNTensorValue"),
+        (
+            "quant_params",
+            "|PerChannelQuant PerTensorQuant PerTokenDynamicQuant PerChannelGroupQuant",
+        ),
+    ),
     "XValue": (("xvalue_union", "|XNNTensorValue XNNQuantizedTensorValue"),),
     "OutputMinMax": (("output_min", "f32"), ("output_max", "f32")),
     "XNode": (

@@ -14,6 +14,8 @@ from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import count_dynamic, is_static, read_arguments, size_of
 from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.quantized.match import match_move
+from lostwax.backends.xnnpack.quantized.quantum import find_form
 from lostwax.backends.xnnpack.writer import LAST, PLAIN, PartWriter, permute, shape_to
 from lostwax.sym import Size
 
@@ -22,14 +24,19 @@ from lostwax.sym import Size
 
 def write_view(writer: PartWriter, node: Node) -> None:
     """A reshaping; nothing, if the sizes stay. Of an image of one pixel, channels may be last."""
-    source: Any = node.args[0]
+    (source,), made = find_moved(writer, node, [node.args[0]])
     old, new = size_of(source), size_of(node)
     if old == new:
-        writer.name(node, source)
+        writer.name(made, source)
         return
     is_pixel = len(old) in LAST and all(s == 1 for s in old[2:])
     given = writer.read(source, is_pixel and writer.is_last(source))
-    write_reshape(writer, given, writer.define(node), new)
+    write_reshape(writer, given, writer.define(made), new)
+
+
+def find_moved(writer: PartWriter, node: Node, sources: Sequence[Any]) -> tuple[list[Any], Node]:
+    """What a call moves and makes: integers, if they are the same before and behind."""
+    return match_move(writer, node, sources) or (list(sources), node)
 
 
 def write_reshape(writer: PartWriter, given: int, made: int, size: Sequence[Size]) -> None:
@@ -81,20 +88,19 @@ def explain_expand(node: Node, facts: Facts) -> str:
 
 def write_permute(writer: PartWriter, node: Node) -> None:
     """A transposition; nothing, if the value is there with channels last, and that is wanted."""
-    source: Any = node.args[0]
+    (source,), made = find_moved(writer, node, [node.args[0]])
     order = [d % len(size_of(node)) for d in read_arguments(node).dims]
     rank = len(order)
     if order == list(range(rank)):
-        writer.name(node, source)
+        writer.name(made, source)
     elif tuple(order) == LAST.get(rank) and writer.is_last(source):
-        writer.see(node, writer.read(source, True), False)
+        writer.see(made, writer.read(source, True), False)
     elif tuple(order) == PLAIN.get(rank) and not writer.is_last(source):
-        writer.see(node, writer.read(source), True)
+        writer.see(made, writer.read(source), True)
     else:
         given = writer.read(source)
-        fields = {"num_dims": rank, "perm": order}
-        made = writer.define(node)
-        writer.add("XNNStaticTranspose", input_id=given, output_id=made, **fields)
+        fields = {"num_dims": rank, "perm": order, "output_id": writer.define(made)}
+        writer.add("XNNStaticTranspose", input_id=given, **fields)
 
 
 # ------------------------------------------------------------------------------- pad, join
@@ -106,17 +112,18 @@ def write_pad(writer: PartWriter, node: Node) -> None:
     before, behind = [0] * rank, [0] * rank
     for i in range(len(given.pad) // 2):
         before[rank - 1 - i], behind[rank - 1 - i] = given.pad[2 * i : 2 * i + 2]
-    last = writer.is_last(given.self)
+    (source,), made = find_moved(writer, node, [given.self])
+    last = writer.is_last(source)
     if last:
         before, behind = permute(before, LAST[rank]), permute(behind, LAST[rank])
-    source = writer.read(given.self, last)
+    number = writer.read(source, last)
     writer.add(
         "XNNStaticConstantPad",
         pre_paddings=before,
         post_paddings=behind,
         padding_value=float(given.value),
-        input_id=source,
-        output_id=writer.define(node, last),
+        input_id=number,
+        output_id=writer.define(made, last),
     )
 
 
@@ -132,11 +139,12 @@ MOST_JOINED = 5
 
 def write_join(writer: PartWriter, node: Node) -> None:
     """Join tensors, five at a time."""
-    parts: list[Any] = list(node.args[0])  # type: ignore[arg-type]
+    sources: list[Any] = list(node.args[0])  # type: ignore[arg-type]
+    parts, made = find_moved(writer, node, sources)
     rank = len(size_of(node))
     dim: int = read_arguments(node).dim % rank
     last = any(writer.is_last(p) for p in parts)
-    write_joined(writer, node, [(writer.read(p, last), size_of(p)[dim]) for p in parts], dim, last)
+    write_joined(writer, made, [(writer.read(p, last), size_of(p)[dim]) for p in parts], dim, last)
 
 
 def write_joined(
@@ -149,7 +157,7 @@ def write_joined(
         some, rest = left[:MOST_JOINED], left[MOST_JOINED:]
         length = sum(length for _, length in some)
         size = [*size_of(node)[:dim], length, *size_of(node)[dim + 1 :]]
-        made = writer.new(permute(size, LAST[rank]) if last else size)
+        made = writer.new(permute(size, LAST[rank]) if last else size, find_form(node))
         _write_some(writer, [number for number, _ in some], axis, made)
         left = [(made, length), *rest]
     if len(left) == 1:

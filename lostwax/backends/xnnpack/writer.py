@@ -17,7 +17,8 @@ from torch.fx import Node
 
 from lostwax.backends.spec import Payload
 from lostwax.backends.xnnpack.calls import Sizes, bound_of, find_clamp, is_static, size_of
-from lostwax.backends.xnnpack.payload import Clamp, PayloadWriter
+from lostwax.backends.xnnpack.payload import FLOATS, Clamp, Form, PayloadWriter
+from lostwax.backends.xnnpack.quantized.quantum import find_form
 from lostwax.errors import LoweringError
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import InputKind
@@ -82,8 +83,8 @@ class PartWriter:
                 self.constants[node] = self._find_data(str(spec.target))
                 continue
             if isinstance(node.meta["val"], torch.Tensor):
-                size = self._bounds(size_of(node))
-                self.ids[node, False] = self.payload.add_input(size, place)
+                size, form = self._bounds(size_of(node)), find_form(node)
+                self.ids[node, False] = self.payload.add_input(size, place, form)
                 self.written.add(node)
             place += 1
 
@@ -115,7 +116,8 @@ class PartWriter:
         """Let a result be where the runtime reads it, if it is not there yet."""
         source = self.read(node)
         if source not in self.payload.outputs or node in self.same:
-            made = self.payload.add_output(self._bounds(size_of(node)), self.places[node])
+            size, form = self._bounds(size_of(node)), find_form(node)
+            made = self.payload.add_output(size, self.places[node], form)
             self.add("XNNCopy", input_id=source, output_id=made)
 
     # ---------------------------------------------------------------------------- for operators
@@ -129,6 +131,10 @@ class PartWriter:
             self.write(node.args[0])  # type: ignore[arg-type]
         else:
             self._find_entry(node).write(self, node)
+
+    def is_there(self, node: Node) -> bool:
+        """Is the value there, in any layout?"""
+        return node in self.same or (node, False) in self.ids or (node, True) in self.ids
 
     def is_last(self, node: Node) -> bool:
         """Is the value there with channels last, and not as the program has it?"""
@@ -162,18 +168,18 @@ class PartWriter:
 
     def define(self, node: Node, last: bool = False) -> int:
         """The number of a new value, which a node is to compute in this layout."""
-        size = size_of(node)
+        size, form = size_of(node), find_form(node)
         if not last and node in self.places:
-            made = self.payload.add_output(self._bounds(size), self.places[node])
+            made = self.payload.add_output(self._bounds(size), self.places[node], form)
         else:
-            made = self.new(permute(size, LAST[len(size)]) if last else size)
+            made = self.new(permute(size, LAST[len(size)]) if last else size, form)
         self.ids[node, last] = made
         self.written.add(node)
         return made
 
-    def new(self, size: Sequence[Size]) -> int:
+    def new(self, size: Sequence[Size], form: Form = FLOATS) -> int:
         """The number of a value that is read inside of one operator."""
-        return self.payload.add_value(self._bounds(tuple(size)))
+        return self.payload.add_value(self._bounds(tuple(size)), form)
 
     def name(self, node: Node, source: Node) -> None:
         """Let a node's value be that of another."""

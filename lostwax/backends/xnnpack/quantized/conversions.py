@@ -1,0 +1,79 @@
+"""Calls that quantize and those that take it back. They are written when they are read: often the
+call beside them has done it already.
+
+Must not know of other families.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.fx import Node
+
+from lostwax.backends.xnnpack.calls import read_arguments, size_of
+from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.quantized.quantum import (
+    DEQUANTIZE,
+    QUANTIZE,
+    explain_quantum,
+    find_form,
+    is_dequantize,
+    is_quantize,
+    read_quantum,
+)
+from lostwax.backends.xnnpack.writer import LAST, PartWriter, permute
+
+
+def write_quantize(writer: PartWriter, node: Node) -> None:
+    """Quantize a value; nothing, if the call that computes it does so itself."""
+    source: Any = node.args[0]
+    if source not in writer.constants:
+        writer.write(source)
+    if writer.is_there(node):
+        return
+    last = writer.is_last(source)
+    given = writer.read(source, last)
+    limits = read_quantum(node).limit(None)
+    if limits is not None:
+        size = size_of(node)
+        wide = writer.new(permute(size, LAST[len(size)]) if last else size, find_form(node))
+        writer.add("XNNConvert", input_id=given, output_id=wide)
+        writer.add("XNNClamp", limits, input_id=wide, output_id=writer.define(node, last))
+    else:
+        writer.add("XNNConvert", input_id=given, output_id=writer.define(node, last))
+
+
+def explain_quantize(node: Node, facts: Facts) -> str:
+    return explain_quantum(node)
+
+
+def write_dequantize(writer: PartWriter, node: Node) -> None:
+    source: Any = node.args[0]
+    last = writer.is_last(source)
+    given = writer.read(source, last)
+    writer.add("XNNConvert", input_id=given, output_id=writer.define(node, last))
+
+
+def explain_dequantize(node: Node, facts: Facts) -> str:
+    """It reads what was quantized alike; or integers that are given, and others read alike."""
+    source: Any = node.args[0]
+    if reason := explain_quantum(node):
+        return reason
+    if facts.is_constant(source):
+        return ""
+    quantum = read_quantum(node)
+    others = [source] if is_quantize(source) else list(source.users)
+    for other in others:
+        is_known = is_quantize(other) or is_dequantize(other)
+        if not is_known or explain_quantum(other) or not read_quantum(other).is_same(quantum):
+            return "the integers that it reads mean something else elsewhere"
+    if not is_quantize(source) and str(read_arguments(node).dtype) != "torch.int8":
+        return "XNNPACK is given integers of int8"
+    return ""
+
+
+CONVERSIONS = {
+    QUANTIZE: Entry(write_quantize, explain_quantize, lazy=True, quantized=True),
+    DEQUANTIZE: Entry(write_dequantize, explain_dequantize, lazy=True, quantized=True),
+}
+"""The operators of this family, by name."""

@@ -1,0 +1,62 @@
+"""Layers with weights of eight bits: fully connected ones and convolutions.
+
+Must not know how they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from lostwax.backends.xnnpack.quantized.match import match_call
+from lostwax.backends.xnnpack.quantized.quantum import Quantum, read_quantum
+from lostwax.backends.xnnpack.quantized.weights import Weights, find_bias, write_bias
+from lostwax.backends.xnnpack.schema import NO_VALUE
+from lostwax.backends.xnnpack.writer import PartWriter, Result
+
+MOST = 256.0
+"""The products of XNNPACK's layers are integers; those of results are fewer, by less than this."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What a layer reads and computes, and the numbers of its weights."""
+
+    source: Any
+    result: Result
+    filter_id: int
+    bias_id: int
+
+
+def write_weights(
+    writer: PartWriter,
+    node: Node,
+    source: Any,
+    weights: Weights | None,
+    bias: torch.Tensor | None,
+    end: Node | None = None,
+) -> Layer | None:
+    """The layer in eight bits, its weights written; None if it is computed in float32."""
+    if weights is None:
+        return None
+    scales = weights.scales
+
+    def can_hold(given: Sequence[Quantum], made: Quantum) -> bool:
+        products = scales.double() * given[0].scale
+        if bias is not None and find_bias(bias, products) is None:
+            return False
+        ratio = products / made.scale
+        return bool((ratio < MOST).all()) and bool((ratio >= 2.0**-32).all())
+
+    found = match_call(writer, node, [source], can_hold, end)
+    if found is None:
+        return None
+    (given,), result = found
+    products = (scales.double() * read_quantum(source).scale).float()
+    integers = None if bias is None else find_bias(bias, products)
+    bias_id = NO_VALUE if integers is None else write_bias(writer, integers, products)
+    return Layer(given, result, weights.write(writer), bias_id)

@@ -11,6 +11,7 @@
 #   make sweep   timm and transformers architectures exported and compared with eager
 #   make fuzz    random programs through every way, compared with eager; COUNT=20000 SEED=0
 #   make index   which file of lostwax/ops knows which operator, anew
+#   make explorer  the page of lostwax.explore anew, after a change in explorer/; needs node and npm
 #   make lock    constraints.txt anew, with the registry's newest versions
 #   make fresh   demo and tests in empty Debian 12 and 13 roots (as root; needs debootstrap)
 
@@ -26,7 +27,7 @@ STAMP := $(VENV)/.installed-test
 SWEEP_STAMP := $(VENV)/.installed-sweep
 CONSUMERS_STAMP := $(VENV)/.installed-consumers
 
-.PHONY: demo test consumers test-core test-gpu bench bench-cold sweep fuzz venv lint types format index lock fresh clean
+.PHONY: demo test consumers test-core test-gpu bench bench-cold sweep fuzz venv lint types format index explorer lock fresh clean
 
 demo: $(BASE)
 	$(BIN)/python -m examples.demo
@@ -74,6 +75,10 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 venv: $(STAMP)
+
+# The page of `lostwax.explore`, of its sources in explorer/: needs node and npm, which nothing else does.
+explorer:
+	cd explorer && npm ci --no-audit --no-fund && npm run build
 
 index: $(STAMP)
 	$(BIN)/python -m tests.ops.index

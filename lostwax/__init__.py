@@ -110,6 +110,7 @@ __all__ = [
     "dims",
     "draft_export",
     "errors",
+    "explore",
     "export",
     "export_joint",
     "interop",
@@ -178,6 +179,7 @@ _HOME = {
     "mark_dynamic": "lostwax.capture.shapes.dims",
     "refine_dynamic_shapes_from_suggested_fixes": "lostwax.capture.shapes.violations",
     "diff": "lostwax.ir.diff",
+    "explore": "lostwax.explorer.page",
     "EdgeConfig": "lostwax.dialects.manager",
     "EdgeProgramManager": "lostwax.dialects.manager",
     "to_edge": "lostwax.dialects.manager",
@@ -200,6 +202,7 @@ doors.set_doors(
         "make_report": "lostwax.backends.report",
         "ExecutableProgram": "lostwax.pte.executable",
         "check_executable": "lostwax.pte.check",
+        "plot": "lostwax.explorer.page",
         "show_values": "lostwax.interop.exchange",
     }
 )

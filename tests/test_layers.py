@@ -46,6 +46,7 @@ LAYERS = [
     ["backends"],
     ["interop"],
     ["passes"],  # a face: the names of what is in ir
+    ["explorer"],
     ["cli"],
     ["__init__", "__main__"],
 ]

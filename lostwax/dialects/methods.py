@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lostwax.doors import enter
 from lostwax.errors import LoweringError
 from lostwax.ir.program import ExportedProgram
 
@@ -55,6 +56,11 @@ class Methods:
     def constant_methods(self) -> dict[str, Any]:
         """What each of these methods returns."""
         return dict(self._constants)
+
+    def plot(self, **options: Any) -> Any:
+        """The methods as a page to look at, for the last line of a notebook's cell:
+        `lostwax.explore(manager)`."""
+        return enter("plot")(self, **options)
 
     def exported_program(self, name: str = "forward") -> ExportedProgram:
         """The Edge program of a method."""

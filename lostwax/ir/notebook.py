@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Callable
 
 from lostwax.ir.data import Program
 from lostwax.ir.text import graph_text, ranges_text, type_text
+
+Chain = tuple[str, ...]
+"""The paths of the modules around a node, the outermost first."""
 
 
 def program_html(program: Program) -> str:
@@ -21,8 +25,37 @@ def program_html(program: Program) -> str:
         f"{len(inputs)} inputs, {len(outputs)} outputs"
         + _fold_html("Inputs", _html_table(inputs, values.get))
         + _fold_html("Outputs", _html_table(outputs, values.get))
+        + _fold_html("Modules", _modules_html(program))
         + _fold_html("Graph", f"<pre>{html.escape(graph_text(program.graph))}</pre>")
         + f"<div>Range constraints: {html.escape(ranges_text(program))}</div>"
+    )
+
+
+def _modules_html(program: Program) -> str:
+    """The modules as a tree, each with the number of operators in it."""
+    inside: Counter[Chain] = Counter()
+    kinds: dict[Chain, str] = {}
+    for node in program.graph.nodes:
+        if node.op != "call_function":
+            continue
+        chain: Chain = ()
+        for path, kind in (node.meta.get("nn_module_stack") or {"": ("", "")}).values():
+            chain = (*chain, path)
+            inside[chain] += 1
+            kinds[chain] = kind if isinstance(kind, str) else kind.__qualname__
+    return "".join(_module_html(c, inside, kinds) for c in inside if len(c) == 1)
+
+
+def _module_html(chain: Chain, inside: Counter[Chain], kinds: dict[Chain, str]) -> str:
+    kind = html.escape(kinds[chain].rpartition(".")[2])
+    title = f"{html.escape(chain[-1])} <i>{kind}</i> ({inside[chain]})"
+    below = [c for c in inside if c[:-1] == chain]
+    if not below:
+        return f"<div style='padding-left:1em'>{title}</div>"
+    opened = " open" if len(chain) == 1 else ""
+    return (
+        f"<details{opened} style='padding-left:1em'><summary>{title}</summary>"
+        f"{''.join(_module_html(c, inside, kinds) for c in below)}</details>"
     )
 
 

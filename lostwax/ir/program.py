@@ -70,6 +70,11 @@ class ExportedProgram(Program):
         """This program in the Edge dialect, as the method "forward": `lostwax.to_edge(program)`."""
         return enter("to_edge")(self, **options)
 
+    def plot(self, **options: Any) -> Any:
+        """This program as a page to look at, for the last line of a notebook's cell:
+        `lostwax.explore(program)`."""
+        return enter("plot")(self, **options)
+
     def validate(self) -> None:
         """Check every rule of the IR specification; `VerificationError` names what is broken."""
         from lostwax.ir.rules.verify import validate

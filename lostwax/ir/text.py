@@ -72,6 +72,13 @@ def type_text(value: Any) -> str:
     return ""
 
 
+def value_text(value: Any) -> str:
+    """The type of what a node computes, which may be several values: "(f32[2], i64[2])"."""
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(value_text, value))})"
+    return type_text(value)
+
+
 # -------------------------------------------------------------------------------------------- nodes
 
 
@@ -149,12 +156,16 @@ def shorten_trace(trace: str) -> str:
 
 def _find_innermost(trace: str) -> tuple[str, str, str, str] | None:
     """File, line, function and code of the innermost frame that is not torch's."""
+    frames = list_frames(trace)
+    return frames[-1] if frames else None
+
+
+def list_frames(trace: str) -> list[tuple[str, str, str, str]]:
+    """File, line, function and code of each frame of a stack trace, the innermost last, without
+    those of torch, unless there are no others."""
     frames = _FRAME.findall(trace)
-    if not frames:
-        return None
     users = [f for f in frames if "/site-packages/torch/" not in f[0]]
-    file, line, function, code = (users or frames)[-1]
-    return file, line, function.strip(), code.strip()
+    return [(f[0], f[1], f[2].strip(), f[3].strip()) for f in users or frames]
 
 
 def source_place(node: Node) -> str:

@@ -14,6 +14,7 @@ from lostwax.dialects.methods import Methods, require_config
 from lostwax.errors import LoweringError, SaveError
 from lostwax.ir.program import ExportedProgram
 from lostwax.pte.emit import Weights, emit_file
+from lostwax.pte.lowering.listing import Listing
 from lostwax.pte.lowering.lower import lower_method
 from lostwax.pte.lowering.state import State
 from lostwax.pte.plan import drop_unread, plan_memory, read_beyond
@@ -90,6 +91,16 @@ class ExecutableProgram(Methods):
     def write_to_file(self, file: IO[bytes]) -> None:
         """Write the file's bytes to an open file."""
         file.write(self.buffer)
+
+
+def plan_method(executable: ExecutableProgram, method: str) -> Listing:
+    """The listing of one method as it is in the file: every storage has its place."""
+    programs = {name: executable.exported_program(name) for name in executable.methods}
+    state = State(programs, executable.config.shared_state)
+    listing = lower_method(method, programs[method], state.storages)
+    drop_unread(listing)
+    plan_memory(listing)
+    return listing
 
 
 def emit_recording(executable: ExecutableProgram, method: str) -> tuple[bytes, list[Node]]:

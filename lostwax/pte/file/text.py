@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from lostwax.ir.text import dtype_text
@@ -11,6 +12,7 @@ from lostwax.pte.file.reader import File, read_file
 from lostwax.pte.file.schema import DTYPES, EXTERNAL
 
 _NAMES = {number: dtype_text(dtype) for dtype, number in DTYPES.items()}
+_BYTES = {number: dtype.itemsize for dtype, number in DTYPES.items()}
 
 
 def dump(file: str | os.PathLike[str] | bytes) -> str:
@@ -61,6 +63,49 @@ def _step_text(step: dict[str, Any], plan: dict[str, Any], values: list[Any]) ->
     return f"{_one_line(delegate['id'] or '')}({listed})"
 
 
+def describe_step(step: dict[str, Any], plan: dict[str, Any]) -> tuple[str, list[int], list[int]]:
+    """What a step calls, the values that it is given, and of these the one that it writes; a file
+    does not say which values a delegate writes."""
+    kind, args = step[""], list(step.get("args") or ())
+    if kind == "KernelCall":
+        operator = plan["operators"][step["op_index"]]
+        name = ".".join(filter(None, (operator["name"], operator["overload"])))
+        return _one_line(name), args[:-1], args[-1:]
+    if kind == "DelegateCall":
+        return _one_line(plan["delegates"][step["delegate_index"]]["id"] or ""), args, []
+    if kind == "MoveCall":
+        return "move", [step["move_from"], step["move_to"]], [step["move_to"]]
+    if kind == "JumpFalseCall":
+        return f"jump if false to {step['destination_instruction']}", [step["cond_value_index"]], []
+    return "free", [step["value_index"]], []
+
+
+def describe_value(values: list[Any], index: int) -> str:
+    """A value as an argument: a tensor by its number, anything else as it is."""
+    return _short_text(values, index)
+
+
+def describe_type(value: dict[str, Any]) -> str:
+    """The dtype and the sizes of a tensor; of sizes that vary, the greatest."""
+    bound = "≤" if value["shape_dynamism"] else ""
+    sizes = ", ".join(f"{bound}{s}" for s in value["sizes"] or ())
+    return f"{_NAMES.get(value['scalar_type'], value['scalar_type'])}[{sizes}]"
+
+
+def tensor_bytes(value: dict[str, Any]) -> int:
+    """The bytes of a tensor, at its greatest sizes."""
+    return math.prod(value["sizes"] or ()) * _BYTES.get(value["scalar_type"], 1)
+
+
+def list_tensors(values: list[Any], indices: Iterable[int]) -> Iterator[int]:
+    """The tensors among some values, those of lists, too."""
+    for index in indices:
+        if values[index][""] == "Tensor":
+            yield index
+        elif values[index][""] in ("TensorList", "OptionalTensorList"):
+            yield from _tensors(values, values[index])
+
+
 def _typed_text(values: list[Any], index: int) -> str:
     value = values[index]
     if value[""] == "TensorList":
@@ -105,7 +150,7 @@ def _is_beside(value: dict[str, Any]) -> bool:
 
 
 def _tensors(values: list[Any], value: dict[str, Any]) -> list[int]:
-    return [i for i in value["items"] or () if values[i][""] == "Tensor"]
+    return [i for i in value["items"] or () if i >= 0 and values[i][""] == "Tensor"]
 
 
 def _plain_text(value: dict[str, Any]) -> str:

@@ -1,0 +1,162 @@
+"""What there is to show of what was given: the stages of a program, each with its methods.
+
+A stage is a program on its way, from export to executable. Must not write files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from lostwax.dialects.manager import EdgeProgramManager
+from lostwax.dialects.methods import Methods
+from lostwax.explorer.graph import GraphWriter, Tables
+from lostwax.explorer.links import link_nodes
+from lostwax.explorer.listing import PlanWriter
+from lostwax.explorer.memory import find_planned_memory, find_program_memory
+from lostwax.ir.graph.delegate import find_delegates
+from lostwax.ir.passes.journal import Journal
+from lostwax.ir.program import ExportedProgram, describe_stranger
+from lostwax.pt2 import load
+from lostwax.pte.executable import ExecutableProgram, plan_method
+from lostwax.pte.file.reader import File, read_file
+
+VERSION = 1
+"""Of the form of the data; a page and its data are always written together."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A program on its way: its methods, which are programs or, of a file, listings."""
+
+    label: str
+    methods: Mapping[str, ExportedProgram]
+    executable: ExecutableProgram | None = None
+    file: File | None = None
+
+
+def find_stages(given: Any, lower: bool) -> list[Stage]:
+    """The stages of what a user gives; with `lower`, those that follow as well, up to Edge."""
+    stages = list(_list_stages(given))
+    if not stages:
+        raise TypeError("explore takes a program; it was given an empty collection")
+    last = stages[-1]
+    if lower and last.file is None and all(p.dialect != "EDGE" for p in last.methods.values()):
+        core = {name: program.run_decompositions() for name, program in last.methods.items()}
+        edge = {name: program.to_edge() for name, program in last.methods.items()}
+        stages.append(Stage("core ATen", core))
+        stages.append(Stage("Edge", {n: each.exported_program() for n, each in edge.items()}))
+    return stages
+
+
+def _list_stages(given: Any) -> Iterator[Stage]:
+    if isinstance(given, (str, os.PathLike)):
+        yield _read_stage(Path(given))
+    elif isinstance(given, ExportedProgram):
+        yield Stage(_name_dialect([given]), {"forward": given})
+    elif isinstance(given, ExecutableProgram):
+        yield Stage("executable", _list_methods(given), given)
+    elif isinstance(given, EdgeProgramManager):
+        methods = _list_methods(given)
+        yield Stage(_name_dialect(list(methods.values())), methods)
+    elif isinstance(given, Journal):
+        for number, entry in enumerate(given):
+            if number == 0:
+                yield Stage("before", {"forward": entry.before})
+            yield Stage(entry.name, {"forward": entry.after})
+    elif isinstance(given, Mapping):
+        for each in given.values():
+            _require_program(each)
+        yield Stage(_name_dialect(list(given.values())), dict(given))
+    elif isinstance(given, (list, tuple)):
+        for each in given:
+            yield from _list_stages(each)
+    else:
+        _require_program(given)
+
+
+def _require_program(given: Any) -> None:
+    if not isinstance(given, ExportedProgram):
+        raise TypeError(
+            "explore takes a program, an EdgeProgramManager, an executable, a Journal, the path "
+            f"of a .pt2 or .pte file, or a list of these; not {describe_stranger(given)}"
+        )
+
+
+def _read_stage(path: Path) -> Stage:
+    if path.suffix == ".pte":
+        return Stage("executable", {}, file=read_file(path.read_bytes()))
+    methods = load(path, weights=False, by_name=True)
+    if list(methods) == ["model"]:
+        methods = {"forward": methods["model"]}
+    return Stage(_name_dialect(list(methods.values())), methods)
+
+
+def _list_methods(methods: Methods) -> dict[str, ExportedProgram]:
+    return {name: methods.exported_program(name) for name in sorted(methods.methods)}
+
+
+def _name_dialect(programs: Sequence[ExportedProgram]) -> str:
+    """The name of the stage that programs have come to."""
+    for program in programs:
+        for _, delegate in find_delegates(program.graph):
+            return delegate.backend_id.removesuffix("Backend")
+    if any(program.dialect == "EDGE" for program in programs):
+        return "Edge"
+    nodes = [node for program in programs for node in program.graph.nodes]
+    if not any(node.meta.get("decomposed_from") for node in nodes):
+        return "ATen"
+    targets = [n.target for n in nodes if isinstance(n.target, OpOverload)]
+    return "core ATen" if all(torch.Tag.core in t.tags for t in targets) else "decomposed"
+
+
+# ------------------------------------------------------------------------------------------- data
+
+
+def describe_stages(stages: Sequence[Stage], title: str, source: bool) -> dict[str, Any]:
+    """The data of a page."""
+    tables = Tables(source)
+    methods = list(dict.fromkeys(name for stage in stages for name in _names(stage)))
+    described, writers = [], dict[tuple[str, int], GraphWriter]()
+    for number, stage in enumerate(stages):
+        for name in _names(stage):
+            entry: dict[str, Any] = {"label": stage.label, "stage": number, "method": name}
+            if stage.file is not None:
+                plans = {plan["name"]: plan for plan in stage.file.program["execution_plan"]}
+                entry |= PlanWriter(tables, plans[name], stage.file).write()
+            else:
+                writers[name, number] = writer = GraphWriter(tables, stage.methods[name])
+                entry |= writer.write()
+                entry["memory"] = _find_memory(stage, name, writer)
+                if (name, number - 1) in writers:
+                    entry["links"] = link_nodes(writers[name, number - 1], writer)
+            described.append(entry)
+    return {
+        "version": VERSION,
+        "title": title,
+        "methods": methods,
+        "stages": [stage.label for stage in stages],
+        "programs": described,
+        "strings": tables.strings.items,
+        "source": tables.sources.to_json(),
+    }
+
+
+def _names(stage: Stage) -> list[str]:
+    if stage.file is not None:
+        return [str(plan["name"]) for plan in stage.file.program["execution_plan"] or ()]
+    return list(stage.methods)
+
+
+def _find_memory(stage: Stage, name: str, writer: GraphWriter) -> dict[str, Any]:
+    found = find_program_memory(writer)
+    if stage.executable is None:
+        return found
+    listing = plan_method(stage.executable, name)
+    return find_planned_memory(listing, writer.numbers, found["weights"])

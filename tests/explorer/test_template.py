@@ -1,0 +1,75 @@
+"""The page in the package is that of the sources in `explorer/`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import lostwax
+from tests.explorer.programs import net
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "explorer"
+TEMPLATE = ROOT / "lostwax" / "explorer" / "template.html"
+BESIDE = ("index.html", "package-lock.json", "package.json", "tsconfig.json", "vite.config.ts")
+
+
+def hash_sources(folder: Path) -> str:
+    """As `explorer/vite.config.ts` does it."""
+    files = [folder / name for name in BESIDE]
+    files += [path for path in (folder / "src").rglob("*") if path.is_file()]
+    found = hashlib.sha256()
+    for path in sorted(files, key=lambda path: path.relative_to(folder).as_posix()):
+        found.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
+
+
+def test_the_page_is_built_from_these_sources():
+    (said,) = re.findall(r'<meta name="sources" content="(\w+)">', TEMPLATE.read_text())
+    assert said == hash_sources(FOLDER), "the sources have changed: make explorer"
+
+
+def test_a_change_of_a_source_is_seen(tmp_path):
+    for name in BESIDE:
+        (tmp_path / name).write_bytes((FOLDER / name).read_bytes())
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "main.ts").write_text("a")
+    before = hash_sources(tmp_path)
+    (tmp_path / "src" / "main.ts").write_text("b")
+    assert hash_sources(tmp_path) != before
+
+
+def test_the_page_needs_nothing_else():
+    """No address but those in comments and of namespaces is in it, and it is small."""
+    text = TEMPLATE.read_text()
+    without = re.sub(r"<!--.*?-->", "", text, flags=re.S)
+    assert re.findall(r"""(?:src|href)=["'](?!data:)""", without) == []
+    assert "@import" not in text
+    assert "fetch(" not in text
+    assert len(text) < 2_000_000
+
+
+def test_no_text_of_a_program_ends_the_script(tmp_path):
+    title = "</script><script>alert(1)</script><!--"
+    page = lostwax.explore(net(), tmp_path / "net.html", title=title)
+    text = (tmp_path / "net.html").read_text()
+    assert text == page.html
+    assert "alert(1)</script>" not in text
+    (data,) = re.findall(r'<script type="application/json" id="program">(.*?)</script>', text, re.S)
+    assert json.loads(data)["title"] == title
+
+
+def test_a_notebook_shows_the_page_in_a_frame():
+    plot = net().plot(height=321)
+    text = plot._repr_html_()
+    assert text.startswith('<iframe srcdoc="&lt;!doctype html&gt;')
+    assert "height:321px" in text
+    assert text.count('"') == 6  # the page itself is escaped
+
+
+def test_a_notebook_shows_modules_as_a_tree():
+    text = net()._repr_html_()
+    assert "<summary>blocks.0 <i>Block</i> (7)</summary>" in text
+    assert "blocks.0.second <i>Linear</i> (2)</div>" in text

@@ -186,4 +186,4 @@ def test_html_is_escaped_and_complete():
     assert "if a &lt; b" in page
     assert "1 operators, 1 inputs, 1 outputs" in page
     assert "<td>x</td><td>USER_INPUT</td><td></td><td>f32[4]</td>" in page
-    assert page.count("<details>") == page.count("</details>") == 3
+    assert page.count("<details>") == page.count("</details>") == 4

@@ -72,7 +72,7 @@ def extract_part(
     it reads."""
     inside = _add_shared(nodes, shared)
     nodes = [n for n in program.graph.nodes if n in inside]
-    outputs = [n for n in nodes if n not in shared and any(user not in inside for user in n.users)]
+    outputs = [n for n in nodes if n not in shared and _is_read_outside(n, inside, shared)]
     for node in outputs:
         if not isinstance(node.meta.get("val"), FakeTensor):
             raise LoweringError.at(
@@ -100,6 +100,17 @@ def _add_shared(nodes: Sequence[Node], shared: Set[Node]) -> set[Node]:
         inside.update(more)
         todo += more
     return inside
+
+
+def _is_read_outside(node: Node, inside: Set[Node], shared: Set[Node]) -> bool:
+    """Does another part read it, or what it computes for itself from it of the shared nodes?"""
+    todo = list(node.users)
+    while todo:
+        user = todo.pop()
+        if user not in inside:
+            return True
+        todo += user.users if user in shared else ()
+    return False
 
 
 def _is_number(node: Node) -> bool:

@@ -31,8 +31,9 @@ class PartitionResult:
     specs: Mapping[str, DelegationSpec]
     reasons: Mapping[Node, str] = field(default_factory=dict)
     shared: frozenset[Node] = frozenset()
-    """Nodes without a tag that each part which reads them computes for itself, such as weights that
-    are transposed. They stay outside, too, if others read them."""
+    """Nodes that each part which reads them computes for itself, such as weights that are
+    transposed. Those without a tag stay outside, too, if others read them; of those that have one
+    all readers must have one."""
 
 
 class Partitioner(ABC):

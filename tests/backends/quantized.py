@@ -68,7 +68,7 @@ class Convnet(nn.Module):
 
     def __init__(self, channels: int = 8) -> None:
         super().__init__()
-        self.first = nn.Sequential(nn.Conv2d(3, channels, 3, padding=1), nn.BatchNorm2d(channels))
+        self.first = nn.Conv2d(3, channels, 3, padding=1)
         self.depthwise = nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
         self.limits = nn.ReLU6()
         self.point = nn.Conv2d(channels, channels, 1)

@@ -29,10 +29,7 @@ def find_step(module: Any) -> float:
 @pytest.fixture(scope="module")
 def convnet() -> Any:
     torch.manual_seed(0)
-    model, batches = Convnet().train(), make_images()
-    for batch in batches:
-        model(*batch)
-    model.eval()
+    model, batches = Convnet().eval(), make_images()
     return model, quantize(model, batches), batches
 
 
@@ -63,3 +60,71 @@ def test_layers_that_were_taken_apart() -> None:
     assert list_nodes(lower(module, batches[0])) == names
     for batch in batches:
         assert (run(plain, batch) - module(*batch)).abs().max() <= find_step(module) * 1.01
+
+
+# ------------------------------------------------------------------------------- as it runs
+
+
+@pytest.fixture(scope="module")
+def layers() -> Any:
+    """Layers whose activations are quantized as they run."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 24), nn.GELU(), nn.Linear(24, 5)).eval()
+    batches = [(torch.randn(1, 3, 16),) for _ in range(3)]
+    return model, quantize(model, batches, dynamic=True), batches
+
+
+def test_rows_are_quantized_as_they_run(layers: Any) -> None:
+    """One row has one scale, in the module and in XNNPACK. Of several, XNNPACK's are each by
+    itself: nearer to the model than the module is."""
+    model, module, batches = layers
+    names = ["Convert rows of i8", "FullyConnected f32", "Gelu f32"]
+    names += ["Convert rows of i8", "FullyConnected f32"]
+    plain = lostwax.export(module, batches[0]).to_edge().to_backend(XnnpackPartitioner())
+    lowered = lower(module, batches[0])
+    for each in (plain, lowered):
+        assert each.delegation_report().share == 1
+        assert list_nodes(each) == names
+    row = (batches[0][0][:, :1].clone(),)
+    single = lower(module, row)
+    torch.testing.assert_close(run(single, row), module(*row), rtol=1e-4, atol=1e-4)
+    for batch in batches:
+        got, want = run(lowered, batch), model(*batch)
+        assert (got - want).norm() <= 1.2 * (module(*batch) - want).norm()
+
+
+def test_sizes_that_vary(layers: Any) -> None:
+    model, module, batches = layers
+    shapes = ({1: lostwax.Dim("rows", max=9)},)
+    lowered = lower(module, batches[0], dynamic_shapes=shapes)
+    assert lowered.delegation_report().share == 1
+    for count in (1, 9, 4):
+        x = torch.randn(1, count, 16)
+        assert (run(lowered, (x,)) - model(x)).norm() < 0.03 * model(x).norm()
+
+
+def test_one_quantization_for_layers_in_several_parts() -> None:
+    """What is quantized once is quantized by each part that needs it."""
+    x = torch.randn(2, 16)
+    module = quantize(TwoParts(), [(x,)], dynamic=True)
+    lowered = lower(module, (x,))
+    report = lowered.delegation_report()
+    assert len(report.delegates) == 2
+    assert {each.operator.split(".")[-2] for each in report.undelegated} == {"erf"}
+    assert (run(lowered, (x,)) - module(x)).abs().max() < 0.02
+
+
+class TwoParts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 8), nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(x) * torch.erf(self.first(x))  # type: ignore[no-any-return]
+
+
+def test_without_a_backend(convnet: Any, layers: Any) -> None:
+    """The runtime's own kernels compute the same."""
+    for _, module, batches in (convnet, layers):
+        lowered = lostwax.export(module, batches[0], keep="composite").to_edge()
+        torch.testing.assert_close(run(lowered, batches[0]), module(*batches[0]), atol=1e-5, rtol=0)

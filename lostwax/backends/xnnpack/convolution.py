@@ -91,8 +91,8 @@ def _find_integers(
     writer: PartWriter, node: Node, kind: str, given: Any, bias: torch.Tensor | None
 ) -> Layer | None:
     """The convolution in eight bits, if it is computed so."""
-    weights = find_weights(writer, given.weight)
-    if weights is None:
+    weights = find_weights(writer.constants.__getitem__, given.weight)
+    if weights is None or weights.group:
         return None
     data, dim = weights.data, weights.dim
     if data.ndim == 3:

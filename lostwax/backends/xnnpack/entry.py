@@ -23,6 +23,8 @@ class Facts:
     def __init__(self, constants: set[Node], state: Mapping[Node, torch.Tensor]) -> None:
         self.constants = constants
         self.values: dict[Node, Any] = dict(state)
+        self.reasons: dict[Node, str] = {}
+        """Why calls that several belong to are not taken, as far as it was asked."""
 
     def is_constant(self, value: object) -> bool:
         return isinstance(value, Node) and value in self.constants
@@ -47,13 +49,15 @@ def take_all(node: Node, facts: Facts) -> str:
 class Entry:
     """An operator: `write` writes a call of it, `explain` says why one is not taken, "" if it is.
     A `lazy` one is written when it is read: it may turn out to be nothing. One of `any_constants`
-    takes such as are not of float32. One that is `quantized` has integers, and looks after them."""
+    takes such as are not of float32. One that is `quantized` has integers, and looks after them;
+    one of `any_values` is part of another call, and nothing is asked of its values."""
 
     write: Callable[[PartWriter, Node], None]
     explain: Callable[[Node, Facts], str] = take_all
     lazy: bool = False
     any_constants: bool = False
     quantized: bool = False
+    any_values: bool = False
 
 
 Operators = Mapping[str, Entry]

@@ -26,7 +26,7 @@ from lostwax.backends.xnnpack.calls import bound_of, list_tensors, read_argument
 from lostwax.backends.xnnpack.entry import Entry, Facts
 from lostwax.backends.xnnpack.operators import MOVING, OPERATORS
 from lostwax.backends.xnnpack.products import find_views
-from lostwax.backends.xnnpack.quantized.quantum import is_dequantize, is_quantize
+from lostwax.backends.xnnpack.quantized.quantum import get_name, is_dequantize, is_quantize
 from lostwax.backends.xnnpack.schema import MOST_DIMS
 from lostwax.backends.xnnpack.shapes import explain_reshape, is_view
 from lostwax.backends.xnnpack.writer import PartWriter
@@ -67,9 +67,10 @@ class XnnpackPartitioner(Partitioner):
             if not left:
                 break
             reasons |= left
+        rows = {n for group in groups for n in group if _is_of_rows(n)}
         tags = {node: f"part{i}" for i, group in enumerate(groups) for node in group}
         reasons = {node: reason for node, reason in reasons.items() if reason}
-        shared = frozenset(n for n in facts.constants if n.op == "call_function")
+        shared = frozenset(n for n in facts.constants if n.op == "call_function") | rows
         return PartitionResult(tags, dict.fromkeys(tags.values(), self.spec), reasons, shared)
 
 
@@ -118,6 +119,12 @@ def _explain_integers(node: Node, inside: set[Node]) -> str:
     return "XNNPACK hands on integers of int8, not of uint8" if is_handed_on else ""
 
 
+def _is_of_rows(node: Node) -> bool:
+    """Is it part of the layers that read it? Each part has it for itself then."""
+    entry = OPERATORS.get(get_name(node.args[0] if follows_producer(node) else node))
+    return entry is not None and entry.any_values
+
+
 def _only_moves(node: Node) -> bool:
     target = node.target
     return not isinstance(target, EdgeOperator) or target.name() in MOVING
@@ -132,6 +139,8 @@ def explain(node: Node, facts: Facts) -> str:
     entry: Entry | None = OPERATORS.get(node.target.name())
     if entry is None:
         return f"XNNPACK has no {node.target.name()}"
+    if entry.any_values:
+        return entry.explain(node, facts)
     values = list_tensors(node, facts.constants if entry.any_constants else ())
     dtypes = FLOATS if not entry.quantized else INTEGERS
     return _explain_values(node, values, facts, dtypes) or entry.explain(node, facts)

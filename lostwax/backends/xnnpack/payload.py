@@ -106,13 +106,22 @@ class PayloadWriter:
         scales = repr(form).encode() if form.kind else b""
         name = sha256(plain.tobytes() + scales if scales else plain).hexdigest()
         if (name, size, form) not in self.known:
-            if name not in self.named:
-                self.named[name] = data
-                fields = {"offset": NAMED, "size": data.nbytes, "named_key": name}
-                self.data.append(Table("ConstantDataOffset", fields))
-            index = list(self.named).index(name) + 1
+            index = self._find_index(name, data)
             self.known[name, size, form] = self.add_value(size, form, data=index)
         return self.known[name, size, form]
+
+    def add_named(self, tensor: torch.Tensor, prefix: str) -> int:
+        """Add data that is no value, and return its index."""
+        data = tensor.detach().to("cpu").contiguous()
+        plain: Any = data.reshape(-1).view(torch.uint8).numpy()
+        return self._find_index(prefix + sha256(plain).hexdigest(), data)
+
+    def _find_index(self, name: str, data: torch.Tensor) -> int:
+        if name not in self.named:
+            self.named[name] = data
+            fields = {"offset": NAMED, "size": data.nbytes, "named_key": name}
+            self.data.append(Table("ConstantDataOffset", fields))
+        return list(self.named).index(name) + 1
 
     def add_node(self, kind: str, clamp: Clamp | None = None, /, **fields: Any) -> None:
         """Add a node; its results are limited to the clamp, if there is one."""

@@ -13,7 +13,8 @@ from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import Sizes, read_arguments, size_of
 from lostwax.backends.xnnpack.entry import Entry, Facts
-from lostwax.backends.xnnpack.quantized.layers import Layer, write_weights
+from lostwax.backends.xnnpack.quantized.layers import Layer, write_rows, write_weights
+from lostwax.backends.xnnpack.quantized.quantum import get_name
 from lostwax.backends.xnnpack.quantized.weights import find_weights
 from lostwax.backends.xnnpack.schema import NO_VALUE
 from lostwax.backends.xnnpack.shapes import explain_view, is_view, write_view
@@ -40,7 +41,8 @@ class Filters:
     """The weights of a layer, one row for each result: as floats, and as integers if they are."""
 
     def __init__(self, writer: PartWriter, weight: Any, transposed: bool = False) -> None:
-        found, self.floats = find_weights(writer, weight), writer.constants[weight]
+        found = find_weights(writer.constants.__getitem__, weight)
+        self.floats = writer.constants[weight]
         if transposed:
             self.floats = self.floats.t()
             found = None if found is None else found.permute((1, 0))
@@ -53,6 +55,7 @@ def _write_layer(
     source, end = _see_through_views(writer, node, source)
     wide = None if bias is None else bias.expand(filters.floats.shape[0])
     layer = write_weights(writer, node, source, filters.integers, wide, end)
+    layer = layer or write_rows(writer, source, filters.integers, wide, end)
     if layer is None:
         bias_id = NO_VALUE if wide is None else writer.add_constant(wide)
         filter_id = writer.add_constant(filters.floats)
@@ -98,6 +101,35 @@ _SOURCES = {"aten::addmm": 1, "aten::mm": 0}
 """Where the layers that take matrices alone have what they read."""
 
 
+def is_for_layers(node: Node, facts: Facts) -> bool:
+    """Do only layers with weights of integers read a value?"""
+    layers, todo = [], list(node.users)
+    while todo:
+        reader = todo.pop()
+        near = list(reader.users) if is_view(reader) else []
+        if _skip_views(reader) is not reader:
+            todo += reader.users
+        elif near and all(reader in find_views(n) for n in near):
+            layers += near
+        else:
+            layers.append(reader)
+    return bool(layers) and all(_has_integers(n, facts) for n in layers)
+
+
+def _has_integers(node: Node, facts: Facts) -> bool:
+    name = get_name(node)
+    entry = PRODUCTS.get(name)
+    if entry is None or entry.explain(node, facts):
+        return False
+    weight = find_matrix(node) if name == "aten::bmm" else node.args[_WEIGHTS.get(name, 0)]
+    found = find_weights(facts.compute, weight) if facts.is_constant(weight) else None
+    return found is not None and found.dim == (0 if name == "aten::linear" else 1)
+
+
+_WEIGHTS = {"aten::addmm": 2, "aten::mm": 1, "aten::linear": 1}
+"""Where layers have their weights."""
+
+
 def explain_view_of_layer(node: Node, facts: Facts) -> str:
     """Why a view is not taken; those that layers see through may have any sizes."""
     reason = explain_view(node, facts)
@@ -138,9 +170,32 @@ def _explain_weight(weight: Any, facts: Facts) -> str:
 
 
 def write_bmm(writer: PartWriter, node: Node) -> None:
+    matrix = find_matrix(node)
+    if matrix is not None and matrix in writer.constants:
+        source = _skip_views(node.args[0])
+        _write_layer(writer, node, source, Filters(writer, matrix, True), None)
+        return
     a, b = (writer.read(n) for n in node.args[:2])  # type: ignore[arg-type]
     made = writer.define(node)
     writer.add("XNNBatchMatrixMultiply", input1_id=a, input2_id=b, output_id=made)
+
+
+def find_matrix(node: Node) -> Node | None:
+    """The matrix that all of a batch is multiplied by, if it is one."""
+    repeated: Any = _skip_views(node.args[1])
+    if get_name(repeated) != "aten::expand_copy":
+        return None
+    matrix = _skip_views(repeated.args[0])
+    return matrix if len(size_of(matrix)) == 2 else None
+
+
+def _skip_views(node: Any) -> Any:
+    """The value without calls that leave it as it is."""
+    while get_name(node) in ("aten::expand_copy", "aten::view_copy"):
+        if size_of(node) != size_of(node.args[0]):
+            break
+        node = node.args[0]
+    return node
 
 
 def explain_bmm(node: Node, facts: Facts) -> str:

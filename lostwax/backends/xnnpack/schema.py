@@ -14,7 +14,8 @@ HEADER_SIZE = 30
 FLAT_AT = 32
 """Where the tables begin in a payload."""
 
-FLOAT32, INT8, INT8_BY_CHANNEL, INT32_BY_CHANNEL, INT8_BY_ROW = 1, 3, 6, 7, 9
+FLOAT32, INT8, INT8_BY_CHANNEL, INT32_BY_CHANNEL, INT4_BY_CHANNEL = 1, 3, 6, 7, 8
+INT8_BY_ROW, INT4_BY_GROUP = 9, 10
 """The numbers of dtypes. Those of rows are chosen when the program runs."""
 NO_VALUE = 0xFFFFFFFF
 NAMED = 0xFFFFFFFFFFFFFFFF

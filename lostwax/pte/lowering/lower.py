@@ -31,6 +31,7 @@ from lostwax.pte.lowering.delegates import lower_delegate
 from lostwax.pte.lowering.in_place import IN_PLACE
 from lostwax.pte.lowering.listing import Call, Listing, Number, Storage, Tensor
 from lostwax.pte.lowering.pools import POOLS
+from lostwax.pte.lowering.quantized import QUANTIZED
 from lostwax.pte.lowering.select import SELECTED
 from lostwax.pte.lowering.state import STATE, WRITES, has_data
 from lostwax.pte.lowering.strided import STRIDED, Strided, settle_view
@@ -42,7 +43,15 @@ _RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
 
 
 _HIGHER = {**CONTROL, "executorch_call_delegate": lower_delegate}
-_SELECTIONS = {**SELECTED, **STRIDED, **IN_PLACE, **ARITHMETIC, **CONVOLUTIONS, **POOLS}
+_SELECTIONS = {
+    **SELECTED,
+    **STRIDED,
+    **IN_PLACE,
+    **ARITHMETIC,
+    **CONVOLUTIONS,
+    **POOLS,
+    **QUANTIZED,
+}
 
 
 def lower_method(

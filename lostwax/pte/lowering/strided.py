@@ -251,7 +251,7 @@ def select_strided(writer: CallWriter, node: Node) -> Any:
     given, view_of = writer.values[source], find_view(node)
     assert view_of is not None
     if not isinstance(given, Strided):
-        given = _see_whole(given, source)
+        given = _see_whole(writer.value(source), source)
     if given.base.dtype in _UNKNOWN:
         return None
     made = view_of(given, node)

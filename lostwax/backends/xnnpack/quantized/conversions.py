@@ -6,17 +6,27 @@ Must not know of other families.
 
 from __future__ import annotations
 
+from operator import getitem
 from typing import Any
 
 from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import read_arguments, size_of
 from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.products import is_for_layers
+from lostwax.backends.xnnpack.quantized.dynamic import (
+    CHOOSE,
+    DEQUANTIZE_ROWS,
+    QUANTIZE_ROWS,
+    find_chooser,
+    find_floats,
+)
 from lostwax.backends.xnnpack.quantized.quantum import (
     DEQUANTIZE,
     QUANTIZE,
     explain_quantum,
     find_form,
+    get_name,
     is_dequantize,
     is_quantize,
     read_quantum,
@@ -72,7 +82,41 @@ def explain_dequantize(node: Node, facts: Facts) -> str:
     return ""
 
 
+# ------------------------------------------------------------------------------- as it runs
+
+
+def write_nothing(writer: PartWriter, node: Node) -> None:
+    raise AssertionError(f"{node.name} is part of a layer, and nothing else reads it")
+
+
+def explain_rows(node: Node, facts: Facts) -> str:
+    """Rows are quantized for layers alone, and then all that belongs to it is taken."""
+    chooser = node if get_name(node) in CHOOSE else find_chooser(node)
+    if chooser is None:
+        return "XNNPACK quantizes by scales that are known, or that it chooses itself"
+    if chooser not in facts.reasons:
+        facts.reasons[chooser] = _explain_chooser(chooser, facts)
+    return facts.reasons[chooser]
+
+
+def _explain_chooser(chooser: Node, facts: Facts) -> str:
+    readers = {n for each in chooser.users if each.target is getitem for n in each.users}
+    taken = [n for n in readers if get_name(n) in DEQUANTIZE_ROWS]
+    made = [n for n in readers if get_name(n) in QUANTIZE_ROWS]
+    is_whole = len(taken) + len(made) == len(readers) and bool(taken)
+    if not is_whole or any(n not in taken for q in made for n in q.users):
+        return "what quantizes is read by something else, too"
+    if any(find_floats(n) is None for n in taken):
+        return "XNNPACK chooses scales of rows, with zero points, for all of eight bits"
+    if not all(is_for_layers(n, facts) for n in taken):
+        return "XNNPACK chooses scales for layers with symmetric weights of 8 bits, or of 4"
+    return ""
+
+
+_ROWS = Entry(write_nothing, explain_rows, lazy=True, any_values=True)
+
 CONVERSIONS = {
+    **dict.fromkeys((*CHOOSE, *QUANTIZE_ROWS, *DEQUANTIZE_ROWS), _ROWS),
     QUANTIZE: Entry(write_quantize, explain_quantize, lazy=True, quantized=True),
     DEQUANTIZE: Entry(write_dequantize, explain_dequantize, lazy=True, quantized=True),
 }

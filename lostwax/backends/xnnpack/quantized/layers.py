@@ -12,10 +12,13 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from lostwax.backends.xnnpack.calls import size_of
+from lostwax.backends.xnnpack.payload import Form
+from lostwax.backends.xnnpack.quantized.dynamic import find_floats
 from lostwax.backends.xnnpack.quantized.match import match_call
 from lostwax.backends.xnnpack.quantized.quantum import Quantum, read_quantum
 from lostwax.backends.xnnpack.quantized.weights import Weights, find_bias, write_bias
-from lostwax.backends.xnnpack.schema import NO_VALUE
+from lostwax.backends.xnnpack.schema import INT8_BY_ROW, NO_VALUE
 from lostwax.backends.xnnpack.writer import PartWriter, Result
 
 MOST = 256.0
@@ -32,6 +35,25 @@ class Layer:
     bias_id: int
 
 
+def write_rows(
+    writer: PartWriter, source: Any, weights: Weights | None, bias: torch.Tensor | None, end: Node
+) -> Layer | None:
+    """The layer whose rows are quantized as it runs, its weights written; None if they are not."""
+    floats = find_floats(source)
+    if weights is None or floats is None:
+        return None
+    quantized: Node = source.args[0]
+    if not writer.is_there(quantized):
+        fields = (("num_nonbatch_dims", 1),)
+        rows = writer.new(size_of(floats), Form(INT8_BY_ROW, "PerTokenDynamicQuant", fields))
+        writer.add("XNNConvert", input_id=writer.read(floats), output_id=rows)
+        writer.see(quantized, rows, False)
+        writer.written.add(quantized)
+    filter_id = weights.write_small(writer)
+    bias_id = NO_VALUE if bias is None else writer.add_constant(bias)
+    return Layer(quantized, writer.find_result(end), filter_id, bias_id)
+
+
 def write_weights(
     writer: PartWriter,
     node: Node,
@@ -41,7 +63,7 @@ def write_weights(
     end: Node | None = None,
 ) -> Layer | None:
     """The layer in eight bits, its weights written; None if it is computed in float32."""
-    if weights is None:
+    if weights is None or weights.group:
         return None
     scales = weights.scales
 

@@ -1,64 +1,133 @@
-"""Weights of eight bits: found behind the calls that make floats of them, and written as they are.
+"""Weights of eight and of four bits: found behind the calls that make floats of them, and written
+as they are.
 
 Must not know which operators have weights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import read_arguments
 from lostwax.backends.xnnpack.payload import Form
 from lostwax.backends.xnnpack.quantized.quantum import DEQUANTIZE, SMALLEST, get_name
-from lostwax.backends.xnnpack.schema import INT8_BY_CHANNEL, INT32_BY_CHANNEL
+from lostwax.backends.xnnpack.schema import (
+    INT4_BY_CHANNEL,
+    INT4_BY_GROUP,
+    INT8_BY_CHANNEL,
+    INT32_BY_CHANNEL,
+)
 from lostwax.backends.xnnpack.writer import PartWriter
 
 BY_CHANNEL = "quantized_decomposed::dequantize_per_channel"
+BY_GROUP = "quantized_decomposed::dequantize_per_channel_group"
+BY_BLOCK = "torchao::dequantize_affine"
+
+Lookup = Callable[[Node], torch.Tensor]
+"""The value of a node that is a constant."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Integers of int8, each of which stands for itself times the scale of its place in `dim`."""
+    """Integers of int8, each of which stands for itself times the scale of its place in `dim`; or,
+    if they are in groups, of the group of so many neighbours in a row that it is in. `is_small`:
+    four bits are enough for them."""
 
     data: torch.Tensor
     scales: torch.Tensor
-    dim: int
+    dim: int = 0
+    group: int = 0
+    is_small: bool = False
 
     def permute(self, order: tuple[int, ...]) -> Weights:
         return replace(self, data=self.data.permute(order), dim=order.index(self.dim))
 
     def write(self, writer: PartWriter) -> int:
+        """Write them as integers of eight bits."""
+        assert not self.group
         return _write(writer, self.data, self.scales, self.dim, INT8_BY_CHANNEL)
 
+    def write_small(self, writer: PartWriter) -> int:
+        """Write them in four bits each, if these are enough: two rows of numbers from 0 on, the
+        second above the first."""
+        if not self.is_small:
+            return self.write(writer)
+        size = tuple(self.data.shape)
+        wide = torch.nn.functional.pad(self.data, (0, size[1] % 2)) + 8
+        pairs = wide.to(torch.uint8).reshape(size[0], -1, 2)
+        packed = pairs[..., 0] | (pairs[..., 1] << 4)
+        if not self.group:
+            return _write(writer, packed, self.scales, self.dim, INT4_BY_CHANNEL, size)
+        scales = self.scales.to(torch.bfloat16)
+        index = writer.payload.add_named(scales, "scale_")
+        fields = (
+            ("channel_dim", 0),
+            ("group_size", self.group),
+            ("scale_buffer_idx", index),
+            ("num_scales", scales.numel()),
+        )
+        form = Form(INT4_BY_GROUP, "PerChannelGroupQuant", fields)
+        return writer.payload.add_data(packed, size, form)
 
-def find_weights(writer: PartWriter, node: Any) -> Weights | None:
+
+GROUPS_OF = 32
+"""The sizes of XNNPACK's groups are multiples of this."""
+
+
+def find_weights(lookup: Lookup, node: Any) -> Weights | None:
     """The integers that a constant is made of, if XNNPACK takes them so."""
     if get_name(node) == "aten::permute_copy":
-        found = find_weights(writer, node.args[0])
+        found = find_weights(lookup, node.args[0])
         order = [d % len(node.args[1]) for d in node.args[1]]
         return None if found is None else found.permute(tuple(order))
-    if get_name(node) not in (DEQUANTIZE, BY_CHANNEL):
+    if get_name(node) not in (DEQUANTIZE, BY_CHANNEL, BY_GROUP, BY_BLOCK):
         return None
     given = read_arguments(node)
-    zeros: torch.Tensor | None
-    data = writer.constants[given.input]
-    if get_name(node) == DEQUANTIZE:
-        dim, zeros = 0, torch.tensor(given.zero_point)
-        scales = torch.full((data.shape[0] if data.ndim else 1,), float(given.scale))
-    else:
-        dim, zeros = given.axis % data.ndim, writer.constants.get(given.zero_points)
-        scales = writer.constants[given.scales].to(torch.float32)
-    is_symmetric = zeros is None or not bool(zeros.any())
-    if data.dtype is not torch.int8 or data.ndim < 2 or not is_symmetric:
+    data = lookup(given.input)
+    if data.dtype is not torch.int8 or data.ndim < 2:
+        return None
+    scales, zeros, dim, group = _find_scales(lookup, get_name(node), given, data)
+    if scales is None or (zeros is not None and bool(zeros.any())):
         return None
     if bool((data == -128).any()):  # two products of them are more than XNNPACK's kernels can hold
         return None
     if not bool(((scales >= SMALLEST) & scales.isfinite()).all()):
         return None
-    return Weights(data, scales, dim)
+    is_small = data.ndim == 2 and (given.quant_min, given.quant_max) == (-8, 7)
+    if is_small and bool(((data < -8) | (data > 7)).any()):
+        return None
+    if group and (not is_small or group % GROUPS_OF):
+        return None
+    return Weights(data, scales.float(), dim, group, is_small)
+
+
+def _find_scales(
+    lookup: Lookup, name: str, given: Any, data: torch.Tensor
+) -> tuple[torch.Tensor | None, torch.Tensor | None, int, int]:
+    """The scales and zero points of weights, the dimension that they are along, and how many
+    neighbours have one; 0 if all of a row."""
+    if name == DEQUANTIZE:
+        scales = torch.full((data.shape[0],), float(given.scale))
+        return scales, torch.tensor(given.zero_point), 0, 0
+    scale = lookup(given.scale if name == BY_BLOCK else given.scales)
+    zero = given.zero_point if name == BY_BLOCK else given.zero_points
+    zeros = None if zero is None else lookup(zero)
+    if name == BY_CHANNEL:
+        return scale, zeros, given.axis % data.ndim, 0
+    length = data.shape[-1]
+    block = [1, given.group_size] if name == BY_GROUP else list(given.block_size)
+    if len(block) != data.ndim or block[0] != 1 or block[1:-1] != list(data.shape[1:-1]):
+        return None, None, 0, 0
+    group = block[-1]
+    if group == length:
+        return scale.reshape(-1), zeros, 0, 0
+    is_in_groups = data.ndim == 2 and length % group == 0
+    return (scale if is_in_groups else None), zeros, 0, group
 
 
 def find_bias(bias: torch.Tensor, scales: torch.Tensor) -> torch.Tensor | None:
@@ -72,9 +141,14 @@ def write_bias(writer: PartWriter, bias: torch.Tensor, scales: torch.Tensor) -> 
 
 
 def _write(
-    writer: PartWriter, data: torch.Tensor, scales: torch.Tensor, dim: int, datatype: int
+    writer: PartWriter,
+    data: torch.Tensor,
+    scales: torch.Tensor,
+    dim: int,
+    datatype: int,
+    size: tuple[int, ...] = (),
 ) -> int:
     listed = tuple(scales.tolist())
     fields = (("scale", listed), ("channel_dim", dim), ("num_scales", len(listed)))
     form = Form(datatype, "PerChannelQuant", fields)
-    return writer.payload.add_data(data, tuple(data.shape), form)
+    return writer.payload.add_data(data, size or tuple(data.shape), form)

@@ -1,0 +1,230 @@
+"""Quantized operators, taken apart: the runtime has kernels for them only if a library is loaded.
+
+Each is computed as eager computes it, to the last bit: the same steps, in the same precision. What
+is constant stays as integers in the file. Each entry is a selection as in `select.py`. Must not
+plan memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from lostwax.ops.dialect_operator import overload_of
+from lostwax.pte.lowering.listing import Tensor
+from lostwax.pte.lowering.writer import CallWriter, Pending
+from lostwax.types import Sizes
+
+F32 = torch.float32
+
+
+class _Steps:
+    """Writes the steps of one call; results have its size, and are of float32."""
+
+    def __init__(self, writer: CallWriter, node: Node, size: Sizes) -> None:
+        self.writer, self.size = writer, size
+        arguments = overload_of(node.target)._schema.arguments
+        given = dict(zip((a.name for a in arguments), node.args, strict=False)) | dict(node.kwargs)
+        self.given = {name: writer.value(value) for name, value in given.items()}
+
+    def __call__(
+        self, kernel: str, *args: Any, size: Sizes | None = None, dtype: torch.dtype = F32
+    ) -> Tensor:
+        out = self.writer.listing.new_tensor(self.size if size is None else size, dtype)
+        return self.writer.call(f"aten::{kernel}", *args, outs=[out])
+
+    def number(self, value: float) -> Tensor:
+        return self.writer.listing.new_constant(torch.tensor(value, dtype=F32))
+
+    def cast(self, value: Tensor, dtype: torch.dtype = F32) -> Tensor:
+        return self.writer.cast(value, dtype)
+
+    def see(self, value: Tensor, size: Sizes) -> Tensor:
+        return value if value.size == size else self.writer.listing.view(value, size)
+
+    def along(self, name: str) -> Tensor | None:
+        """The argument of this name, which has a number for each place along the axis, or for each
+        row; None if it is of zeros alone, or not given."""
+        value = self.given.get(name)
+        if value is None or _is_zero(value):
+            return None
+        axis = self.given.get("axis", 0) % len(self.size)
+        size = tuple(s if d == axis else 1 for d, s in enumerate(self.size))
+        return self.see(value, size)
+
+    def round(self, x: Tensor, inverse: Tensor, zero: Tensor | None) -> Tensor:
+        """Quantize: the floats times the inverse of a scale, to integers of the call's range."""
+        steps = self("round.out", self("mul.out", x, inverse))
+        if zero is not None:
+            steps = self("add.out", steps, zero)
+        return self.limit(steps)
+
+    def limit(self, x: Tensor) -> Tensor:
+        low, high = self.given["quant_min"], self.given["quant_max"]
+        return self.cast(self("clamp.out", x, low, high), self.given["dtype"])
+
+    def scale(self, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+        """Take it back: the integers, less those that zero is, times a scale."""
+        steps = self.cast(x)
+        if zero is not None:
+            steps = self("sub.out", steps, zero)
+        return self("mul.out", steps, scale)
+
+
+def _is_zero(value: Tensor) -> bool:
+    data = value.storage.data if value.storage.is_constant else None
+    return data is not None and not bool(data.any())
+
+
+def _start(writer: CallWriter, node: Node) -> _Steps | None:
+    """What writes the steps of a call; None if it makes no floats of single precision of integers,
+    nor integers of such."""
+    value = node.meta["val"]
+    steps = _Steps(writer, node, value.fake_type.size)
+    x = steps.given["input"]
+    return steps if F32 in (x.dtype, value.dtype) else None
+
+
+class _Weights(Pending):
+    """Floats of constant integers: made where they are read, so that they are there no longer than
+    needed."""
+
+    def __init__(self, node: Node, select: Callable[[CallWriter, Node], Any]) -> None:
+        self.node, self.select = node, select
+
+    def write(self, writer: CallWriter) -> Tensor:
+        made: Tensor = self.select(writer, self.node)
+        return made
+
+
+def _make_late(select: Callable[[CallWriter, Node], Any]) -> Callable[[CallWriter, Node], Any]:
+    """The selection; of constants, it waits until its result is read."""
+
+    def choose(writer: CallWriter, node: Node) -> Any:
+        steps = _start(writer, node)
+        if steps is None or not steps.given["input"].storage.is_constant:
+            return select(writer, node)
+        return _Weights(node, select)
+
+    return choose
+
+
+def select_quantize(writer: CallWriter, node: Node) -> Any:
+    steps = _start(writer, node)
+    if steps is None:
+        return None
+    given = steps.given
+    zero = steps.number(given["zero_point"]) if given["zero_point"] else None
+    return steps.round(given["input"], steps.number(1.0 / given["scale"]), zero)
+
+
+def select_dequantize(writer: CallWriter, node: Node) -> Any:
+    steps = _start(writer, node)
+    if steps is None:
+        return None
+    given = steps.given
+    zero = steps.number(given["zero_point"]) if given["zero_point"] else None
+    return steps.scale(given["input"], steps.number(given["scale"]), zero)
+
+
+# ------------------------------------------------------------------------------- by channel
+
+
+def select_quantize_by_channel(writer: CallWriter, node: Node) -> Any:
+    steps = _start(writer, node)
+    if steps is None:
+        return None
+    scales, zeros = steps.along("scales"), steps.along("zero_points")
+    assert scales is not None
+    inverse = steps("reciprocal.out", scales, size=scales.size)
+    return steps.round(steps.given["input"], inverse, None if zeros is None else steps.cast(zeros))
+
+
+def select_dequantize_by_channel(writer: CallWriter, node: Node) -> Any:
+    steps = _start(writer, node)
+    if steps is None:
+        return None
+    scales, zeros = steps.along("scales"), steps.along("zero_points")
+    assert scales is not None
+    zeros = None if zeros is None else steps.cast(zeros)
+    return steps.scale(steps.given["input"], scales, zeros)
+
+
+def select_dequantize_by_group(writer: CallWriter, node: Node) -> Any:
+    steps = _start(writer, node)
+    if steps is None or len(steps.size) != 2:
+        return None
+    given, (rows, length) = steps.given, steps.size
+    group = min(given["group_size"], int(length))
+    count = rows * (length // group)
+    steps.size = (count, group)
+    zeros = given["zero_points"]
+    zeros = None if zeros is None or _is_zero(zeros) else steps.cast(steps.see(zeros, (count, 1)))
+    made = steps.scale(
+        steps.see(given["input"], steps.size), steps.see(given["scales"], (count, 1)), zeros
+    )
+    return steps.see(made, (rows, length))
+
+
+# ------------------------------------------------------------------------------- as it runs
+
+
+def select_choose(writer: CallWriter, node: Node) -> Any:
+    """A scale and a zero point for a tensor, by the least and the greatest of its values."""
+    scale, zero = node.meta["val"]
+    steps = _Steps(writer, node, ())
+    given = steps.given
+    x = given["input"]
+    if x.dtype is not F32:
+        return None
+    nothing = steps.number(0.0)
+    low = steps("minimum.out", steps("min.unary_out", x), nothing)
+    high = steps("maximum.out", steps("max.unary_out", x), nothing)
+    width = float(given["quant_max"] - given["quant_min"])
+    step = steps("div.out", steps("sub.out", high, low), steps.number(width))
+    step = steps("maximum.out", step, steps.number(given["eps"]))
+    place = steps("round.out", steps("div.out", low, step))
+    place = steps("sub.out", steps.number(given["quant_min"]), place)
+    place = steps("clamp.out", place, given["quant_min"], given["quant_max"])
+    made = (steps.cast(step, scale.dtype), steps.cast(place, zero.dtype))
+    return [steps.see(each, (1,)) for each in made]
+
+
+def select_quantize_as_it_runs(writer: CallWriter, node: Node) -> Any:
+    """The inverse of the scale is computed in double precision, as Python does."""
+    steps = _start(writer, node)
+    if steps is None:
+        return None
+    given = steps.given
+    scale = given["scale"]
+    inverse = steps("reciprocal.out", scale, size=scale.size, dtype=scale.dtype)
+    numbers = [steps.see(steps.cast(n), ()) for n in (inverse, given["zero_point"])]
+    return steps.round(given["input"], *numbers)
+
+
+def select_dequantize_as_it_runs(writer: CallWriter, node: Node) -> Any:
+    steps = _start(writer, node)
+    if steps is None:
+        return None
+    given = steps.given
+    numbers = [steps.see(steps.cast(given[name]), ()) for name in ("scale", "zero_point")]
+    return steps.scale(given["input"], *numbers)
+
+
+QUANTIZED = {
+    f"quantized_decomposed::{name}": select
+    for name, select in {
+        "quantize_per_tensor": select_quantize,
+        "dequantize_per_tensor": _make_late(select_dequantize),
+        "quantize_per_channel": select_quantize_by_channel,
+        "dequantize_per_channel": _make_late(select_dequantize_by_channel),
+        "dequantize_per_channel_group": _make_late(select_dequantize_by_group),
+        "choose_qparams.tensor": select_choose,
+        "quantize_per_tensor.tensor": select_quantize_as_it_runs,
+        "dequantize_per_tensor.tensor": select_dequantize_as_it_runs,
+    }.items()
+}
+"""The selections by the name of the operator."""

@@ -25,6 +25,13 @@ OUTERMOST: set[CodeType] = set()
 """The functions that call the user's program. Handlers above them are not the program's."""
 
 
+def is_run_by_capture(frame: FrameType | None) -> bool:
+    """Is it part of a program that is captured?"""
+    while frame is not None and frame.f_code not in OUTERMOST:
+        frame = frame.f_back
+    return frame is not None
+
+
 def raises_otherwise(frame: FrameType | None, answer: bool) -> bool:
     """The frame is about to follow `answer`. Would it raise with the other answer, and would
     neither the user's code nor Python itself catch that?"""

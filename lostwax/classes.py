@@ -10,6 +10,8 @@ from torch.fx.immutable_collections import immutable_list
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 """Numbers that are not known."""
+SHOWN: dict[type, type] = dict(zip(SYMBOLIC, (int, float, bool), strict=True))
+"""The classes that they are of to the program that is captured."""
 PLAIN: frozenset[type] = frozenset(
     (int, float, bool, type(None), str, complex, torch.dtype, torch.layout, torch.memory_format)
 )

@@ -25,6 +25,8 @@ from lostwax.types import TensorType, visible_strides
 PASSING_ON.add(__file__)
 UNSURE_STRIDE = "stride() of what is not row-major"
 """There a stride may be another one when a size is 0."""
+IDENTITY = "which object it is"
+"""`id(x)`, and what dicts and sets ask."""
 LAYOUT_QUESTIONS = frozenset((UNSURE_STRIDE, "stride()", "storage_offset()", "is_contiguous()"))
 """Questions that are answered by how a tensor lies in memory."""
 _RECURRENT = torch.nn.modules.rnn.__file__
@@ -196,6 +198,10 @@ class AskedTensor(torch.Tensor):
     is_conj = _ask_real("is_conj")
     is_neg = _ask_real("is_neg")
     _is_view = _ask_real("_is_view")
+
+    def __hash__(self) -> int:
+        self.fake_mode.observer.note_question(self, IDENTITY)
+        return id(self)
 
     @property
     def _is_param(self) -> bool:

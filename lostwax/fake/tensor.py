@@ -190,7 +190,7 @@ FakeTensor.shown_class = FakeTensor
 
 def has_symbol(value: Any) -> bool:
     """Is it a symbolic number, or is one in these lists?"""
-    if value.__class__ in SYMBOLIC:
+    if type(value) in SYMBOLIC:
         return True
     return isinstance(value, (list, tuple)) and any(map(has_symbol, value))
 

@@ -14,7 +14,7 @@ from torch._ops import OpOverload
 
 from lostwax.errors import CaptureError
 from lostwax.ir.trace.log import Value
-from lostwax.ir.trace.views import Root, Tracked, walk_views
+from lostwax.ir.trace.views import IN_LOOP, Root, Tracked, walk_views
 from lostwax.memory import lies_within, shows_all
 from lostwax.ops.registry import functional_twin, has_trait
 from lostwax.ops.traits import Trait
@@ -49,14 +49,38 @@ def check_unshared(root: Root, maybe_shared: Mapping[Root, str]) -> None:
 
 def check_apart(one: Root, other: Root, maybe_shared: Mapping[Root, str]) -> None:
     """Check that two tensors which are asked to be the same are two in eager, too."""
-    if one is not other and one in maybe_shared and other in maybe_shared:
+    is_handed = IN_LOOP in (one.kind, other.kind)
+    if one is not other and (is_handed or (one in maybe_shared and other in maybe_shared)):
+        by = "a loop on data hands on" if is_handed else f"{maybe_shared[one]} returns"
         raise CaptureError.here(
-            f"two tensors are asked to be the same one, and {maybe_shared[one]} returns one as it "
-            "is",
+            f"two tensors are asked to be the same one, and {by} one as it is",
             why="they are the same in eager, where it goes this way; a program's result is a new "
             "tensor",
             instead="keep in a variable which way was gone, is_new = True, and ask that",
         )
+
+
+def check_one(what: str, root: Root, maybe_shared: Mapping[Root, str]) -> None:
+    """Check that something is asked of a tensor that is one object, whichever way a call goes."""
+    is_handed = root.kind == IN_LOOP and what != "class"
+    if not is_handed and (root not in maybe_shared or root.kind):  # what is given is one
+        return
+    by = "a loop on data hands on" if is_handed else f"{maybe_shared[root]} returns"
+    others = (
+        []
+        if is_handed
+        else [each.kind for each, by in maybe_shared.items() if by == maybe_shared[root]]
+    )
+    if what == "class" and "the parameter" not in others:
+        return
+    if what == "is_leaf" and not (is_handed or any(others)):
+        return
+    raise CaptureError.here(
+        f"{what} was asked for of a tensor, and {by} one as it is",
+        why="eager's result is that tensor, where it goes this way; a program's result is a new "
+        "tensor",
+        instead="keep in a variable which way was gone, is_new = True, and ask that",
+    )
 
 
 def check_metadata(tracked: Tracked) -> None:

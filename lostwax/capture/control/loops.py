@@ -28,13 +28,12 @@ from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.numbers import SymbolOrigin
 from lostwax.ir.trace.log import Value, new_value
-from lostwax.ir.trace.views import Root, make_root
+from lostwax.ir.trace.views import IN_LOOP, Root, make_root
 from lostwax.location import user_location
 from lostwax.ops.registry import aten
 from lostwax.sym import BoolExpr, Expr, eq, known
 from lostwax.types import TensorType, contiguous_strides
 
-_KIND = "the loop's own"
 _Base: Any = torch._C.TensorBase
 _require_gradient = _Base.requires_grad.__set__
 
@@ -131,7 +130,7 @@ class Loop:
         fake = new_fake(self.tracer, t)
         if self.tracer.differentiable and (t.dtype.is_floating_point or t.dtype.is_complex):
             _require_gradient(fake, True)
-        root = make_root(fake, None, None, _KIND, "value")
+        root = make_root(fake, None, None, IN_LOOP, "value")
         return Slot(given, root.value, fake, **of)
 
     def _new_number(self, given: Any, lo: int | None, hi: int | None) -> Slot:

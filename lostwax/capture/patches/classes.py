@@ -1,5 +1,5 @@
-"""`type(x)` and `x.__class__` in the user's functions: while a capture runs, they answer of a fake
-what they would answer of the tensor that the fake stands for.
+"""`type(x)`, `x.__class__` and `id(x)` in the user's functions: while a capture runs, they answer
+of a fake and of a symbolic number what they would answer of what it stands for.
 
 Which functions ask is found by reading them. For `type`, wherever they have it from
 (`held.py`), stands something else, which answers as ever of all but fakes; fakes show another class
@@ -20,6 +20,8 @@ from lostwax.capture.patches import swap
 from lostwax.capture.python.reach import Reach
 from lostwax.capture.python.reachable import ReadFunction
 from lostwax.capture.threads import is_capturing
+from lostwax.classes import SHOWN
+from lostwax.fake.asked_tensor import IDENTITY
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import PASSING_ON, asks_for_user
 from lostwax.undo.undo import Undo
@@ -36,7 +38,8 @@ class _OfAsking(type):
         if len(args) != 1 or kwargs:
             return type(*args, **kwargs)
         value = args[0]
-        return _class_of(value) if type(value) is FakeTensor else type(value)
+        own = type(value)
+        return _class_of(value) if own is FakeTensor else SHOWN.get(own, own)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, type) if cls is Asking else super().__instancecheck__(instance)
@@ -49,6 +52,16 @@ class Asking(type, metaclass=_OfAsking):
     """Stands for `type`."""
 
     stands_for = type
+
+
+def _identify(value: Any, /) -> int:
+    """`id`: refused, if it is another object on another way that data decide."""
+    if type(value) is FakeTensor and is_capturing():
+        value.fake_mode.observer.note_question(value, IDENTITY)
+    return id(value)
+
+
+STAND_INS = {type: Asking, id: swap.stand_for(id, _identify)}
 
 
 def _class_of(fake: FakeTensor) -> type:

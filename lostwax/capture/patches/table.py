@@ -62,7 +62,7 @@ CODE_SWAPS = swap.CodeSwaps(
 )
 _AVERAGES = swap.CodeSwaps([nn_modules.NORM])
 _SHOWING = (symbolic_arguments, fast_calls, autocasting, backends, modes, unbound)
-_STAND_INS = {type: classes.Asking, **symbolic_arguments.STAND_INS, **modes.STAND_INS}
+_STAND_INS = {**classes.STAND_INS, **symbolic_arguments.STAND_INS, **modes.STAND_INS}
 CLASSES = swap.make_classes([each for where in _SHOWING for each in where.NAME_SWAPS])
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from lostwax.fake.asked_tensor import is_marked
-from lostwax.ir.trace.log import Value, values_of
+from lostwax.ir.trace.log import InnerGraph, Value, values_of
+from lostwax.ir.trace.views import IN_LOOP
 from lostwax.ops.gradients import has_gradient
 from lostwax.ops.registry import has_trait
 from lostwax.ops.traits import Trait
@@ -31,6 +32,12 @@ def is_differentiable(value: Value, or_marked: bool = False) -> bool:
         (each.step is None or (or_marked and each.fake is not None)) and is_marked(each.fake)
         for each in _history(value, _derived_from)
     )
+
+
+def finds_gradient(value: Value, or_marked: bool = False) -> bool | None:
+    """The same, also through the graphs of branches and loops. None: it depends on the way that a
+    call goes."""
+    return _Reading(or_marked).find(value)
 
 
 def gradient_sources(value: Value, grad: bool) -> list[Value]:
@@ -87,3 +94,77 @@ def _kept_by(value: Value) -> list[Value]:
 
 def _is_real(t: TensorType) -> bool:
     return t.dtype.is_floating_point or t.dtype.is_complex
+
+
+class _Reading:
+    """Looks for what gradients reach, inside of the graphs that steps take, too."""
+
+    def __init__(self, or_marked: bool) -> None:
+        self._or_marked = or_marked
+        self._known: dict[Value, bool | None] = {}
+        """Of what a loop hands on, inside of it; and of results of branches and loops."""
+
+    def find(self, value: Value) -> bool | None:
+        is_sure = True
+        for each in _history(value, _derived_outside):
+            found: bool | None = False
+            graphs = _find_graphs(each)
+            if each in self._known:
+                found = self._known[each]
+            elif graphs:
+                found = self._known[each] = self._find_in(each, graphs)
+            elif each.step is None and each.fake.tracked.root.kind == IN_LOOP:
+                found = None
+            elif each.step is None or (self._or_marked and each.fake is not None):
+                found = is_marked(each.fake)
+            if found:
+                return True
+            is_sure = is_sure and found is not None
+        return False if is_sure else None
+
+    def _find_in(self, result: Value, graphs: list[InnerGraph]) -> bool | None:
+        step, at = result.step, result.index
+        if step is None or not step.grad or not isinstance(at, int):
+            return False if step is not None and not step.grad else None
+        if step.target is torch.ops.higher_order.cond:
+            one, other = (self.find(graph.outputs[at]) for graph in graphs)
+            return one if one is other else None
+        is_while = step.target is torch.ops.higher_order.while_loop
+        if not is_while and step.target is not torch.ops.higher_order.scan:
+            return None
+        body = graphs[-1]
+        handed = step.args[2 if is_while else 1]
+        given = [*handed, *([] if is_while else step.args[2])]
+        inside = [*zip(body.inputs, given, strict=False)]
+        for own, operand in inside:
+            if own is not operand and isinstance(operand, Value):
+                self._known[own] = self.find(operand)
+        self._settle([own for own, _ in inside[: len(handed)]], body)
+        found = self.find(body.outputs[at])
+        if is_while and at < len(handed) and isinstance(handed[at], Value):
+            first = self.find(handed[at])
+            return found if found is first else None
+        return found
+
+    def _settle(self, handed: list[Value], body: InnerGraph) -> None:
+        """What a loop hands on is sure where each turn leaves it as it was."""
+        is_new = True
+        while is_new:
+            is_new = False
+            for own, left in zip(handed, body.outputs, strict=False):
+                if isinstance(left, Value) and self._known.get(own, None) is not None:
+                    inner = [each for each in self._known if each.step is not None]
+                    for each in inner:  # they may depend on what was assumed
+                        del self._known[each]
+                    if self.find(left) is not self._known[own]:
+                        self._known[own], is_new = None, True
+
+
+def _derived_outside(value: Value) -> list[Value]:
+    return [] if _find_graphs(value) else _derived_from(value)
+
+
+def _find_graphs(value: Value) -> list[InnerGraph]:
+    step = value.step
+    is_inner = step is not None and step.tensors is None
+    return [each for each in step.args if type(each) is InnerGraph] if is_inner and step else []

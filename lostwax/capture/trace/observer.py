@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lostwax.capture.aliasing.storage import check_one
 from lostwax.capture.trace.grad_marks import check_data
-from lostwax.capture.trace.gradient_reach import is_differentiable
+from lostwax.capture.trace.gradient_reach import finds_gradient
 from lostwax.capture.trace.gradient_steps import (
     DETACHED,
     keep_gradient_of,
     may_have_gradient,
     wants_gradient,
 )
-from lostwax.capture.trace.python_questions import NotedQuestions
-from lostwax.fake.asked_tensor import LAYOUT_QUESTIONS, is_marked
+from lostwax.capture.trace.python_questions import OF_GRADIENTS, NotedQuestions
+from lostwax.errors import CaptureError
+from lostwax.fake.asked_tensor import IDENTITY, LAYOUT_QUESTIONS, is_marked
 from lostwax.fake.observer import Observer
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.run.conditions.answers import GRADIENTS, LAYOUTS, STRIDES, is_mode, mode_answer
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from lostwax.capture.trace.tracer import Tracer
 
 PASSING_ON.add(__file__)
+_OF_OBJECTS = (IDENTITY, "class", "is_leaf", "untyped_storage().nbytes()")
+"""Questions that two tensors with the same elements answer differently."""
 
 
 class CaptureObserver(Observer):
@@ -62,7 +66,12 @@ class CaptureObserver(Observer):
             # What torch asks counts, too; but strides of dimensions of size 1 do not matter to it.
             self.note_layout(fake, what, "stride" in what and is_asked_by_user())
         elif self._is_noting() and fake.tracked is not None and is_asked_by_user():
-            self._note(fake, what, user_location())
+            if what in _OF_OBJECTS:
+                check_one(what, fake.tracked.root, self._tracer.maybe_shared)
+            if what in OF_GRADIENTS:
+                self.has_gradient(fake)  # which refuses it, if it depends on the way
+            if what != IDENTITY:
+                self._note(fake, what, user_location())
 
     def note_question_at(
         self,
@@ -134,7 +143,16 @@ class CaptureObserver(Observer):
             return False
         if tracer.tracked or fake.tracked is None:
             return False
-        return is_differentiable(tracer.value_of(fake), has_leaves)
+        found = finds_gradient(tracer.value_of(fake), has_leaves)
+        if found is None and is_asked_by_user():
+            raise CaptureError.here(
+                "requires_grad was asked for, of a tensor that a branch or a loop on data computes",
+                why="it requires a gradient on one way, and none on another; a program has one "
+                "answer",
+                instead="keep in a variable which way was gone, is_new = True, and ask that; or "
+                "do not ask",
+            )
+        return bool(found)
 
     def note_assignment(self, fake: FakeTensor, name: str, value: Any) -> None:
         tracer = self._tracer

@@ -40,6 +40,8 @@ def carry_constant(tracer: Tracer, tensor: torch.Tensor, fake: FakeTensor) -> No
         _check_gradless(tensor)
         with torch._C._DisableTorchDispatch():
             tensor = tensor.detach()
+    if tracer.sees_gradients and tensor.requires_grad:
+        tracer.differentiable = True
     root = make_root(fake, None, None, "the constant", f"of size {tuple(tensor.shape)}")
     tracer.constants.append((tensor, root.value))
 

@@ -21,7 +21,7 @@ from lostwax.ir.trace.log import Value
 from lostwax.ir.trace.views import Tracked
 from lostwax.location import Location
 
-_OF_GRADIENTS = ("requires_grad", "is_leaf", "grad_fn is None", GRADIENTS)
+OF_GRADIENTS = ("requires_grad", "is_leaf", "grad_fn is None", GRADIENTS)
 """Questions that what is computed answers by what it is computed from."""
 
 _OF_VIEWS = ("_base is None", "_is_view()")
@@ -106,7 +106,7 @@ class NotedQuestions:
             direct = None if note.is_joint else given.get(id(note.fake))
             if direct is not None:
                 yield from _ask_given(note, *direct)
-            elif note.what in _OF_GRADIENTS:
+            elif note.what in OF_GRADIENTS:
                 yield from _ask_sources(note, inputs, grad)
             elif note.what in ("is_inference()", "is_conj()", "is_neg()"):  # views are as the base
                 ref = inputs.get(_first_source(note.tracked))

@@ -74,6 +74,9 @@ def install(wrap: Callable[[Any], Any], int_node: Any, float_node: Any, bool_nod
     _install_text(_SymBool, bool_node, bool)
     _install_hash(int_node)
     _install_checks(int_node, bool_node)
+    from lostwax.fake.symbolic import shown_class
+
+    shown_class.install((int_node, float_node, bool_node))
 
 
 class _Patch:
@@ -93,7 +96,7 @@ class _Patch:
             node = self.node
             if node.__class__ is not ours:
                 return before(self, other)
-            kind = other.__class__
+            kind = type(other)
             if kind is int:
                 result = on_sizes(node.value, other)
             elif kind is _SymInt and other.node.__class__ is ours:
@@ -230,7 +233,7 @@ def _install_checks(int_node: Any, bool_node: Any) -> None:
     check_is_size: Any = torch._check_is_size
 
     def _check_with(error_type: type[Exception], cond: Any, message: Any = None) -> None:
-        if cond.__class__ is _SymBool and cond.node.__class__ is bool_node:
+        if type(cond) is _SymBool and cond.node.__class__ is bool_node:
             holds = _expect(cond.node.env, cond.node.value, message)
         elif cond is True or cond is False:
             holds = cond
@@ -241,7 +244,7 @@ def _install_checks(int_node: Any, bool_node: Any) -> None:
             raise error_type(_message(cond, message))
 
     def _check_is_size(i: Any, message: Any = None, *, max: Any = None) -> None:
-        if i.__class__ is not _SymInt or i.node.__class__ is not int_node:
+        if type(i) is not _SymInt or i.node.__class__ is not int_node:
             check_is_size(i, message, max=max)
             return
         _check_with(RuntimeError, i >= 0, message)

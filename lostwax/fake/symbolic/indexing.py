@@ -21,7 +21,7 @@ _setitem: Callable[..., Any] = torch.Tensor.__setitem__
 
 def getitem(x: torch.Tensor, index: Any) -> Any:
     """`x[index]`, for a class's `__getitem__`."""
-    if index.__class__ is not int:
+    if type(index) is not int:
         if _is_truth(index):
             return _getitem(x.unsqueeze(0), index.unsqueeze(0))
         index = _replace_scalars(index)
@@ -95,10 +95,10 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8)
 def has_symint(index: Any) -> bool:
     if index.__class__ is tuple:
         for part in index:  # noqa: SIM110 — a loop costs a third of `any`
-            if part.__class__ is _SymInt:
+            if type(part) is _SymInt:
                 return True
         return False
-    return index.__class__ is _SymInt
+    return type(index) is _SymInt
 
 
 def _select(x: torch.Tensor, index: Any) -> tuple[torch.Tensor, tuple[Any, ...]]:
@@ -108,9 +108,9 @@ def _select(x: torch.Tensor, index: Any) -> tuple[torch.Tensor, tuple[Any, ...]]
     """
     parts = index if isinstance(index, tuple) else (index,)
     dims = _dimensions(x, parts)
-    rest = [part for part in parts if part.__class__ is not _SymInt]
+    rest = [part for part in parts if type(part) is not _SymInt]
     for part, dim in reversed(list(zip(parts, dims, strict=True))):
-        if part.__class__ is _SymInt:
+        if type(part) is _SymInt:
             x = x.select(dim, part)
     return x, tuple(rest)
 

@@ -66,7 +66,7 @@ _yes: Any = True.__bool__
 def wrap(value: Any) -> Any:
     """What the user sees: `Expr` → `torch.SymInt`, `BoolExpr` → `torch.SymBool`, `Real` →
     `torch.SymFloat`, the same object each time. Plain values stay as they are."""
-    kind = value.__class__
+    kind = type(value)
     if kind is Expr or kind is BoolExpr or kind is Real:
         face = value.face
         return _new_face(value) if face is None else face
@@ -75,7 +75,7 @@ def wrap(value: Any) -> Any:
 
 def unwrap(value: Any) -> Any:
     """The inverse of `wrap`, under today's facts: a size that has become constant is an int."""
-    kind = value.__class__
+    kind = type(value)
     if kind is _SymInt:
         node = value.node
         if node.__class__ is IntNode:
@@ -110,7 +110,7 @@ def _new_face(value: Expr | BoolExpr | Real) -> Any:
 
 def _node(env: ShapeEnv, value: Any) -> Node:
     """The node of a value; one per expression."""
-    kind = value.__class__
+    kind = type(value)
     if kind is Expr or kind is BoolExpr or kind is Real:
         return wrap(value).node  # type: ignore[no-any-return]
     if kind is int:

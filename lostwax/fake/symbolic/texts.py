@@ -2,17 +2,22 @@
 source of the code that makes it.
 
 `print(f"{n}")` may show the symbol. `experts.get(f"expert_{n}")` and `str(n) == "3"` ask for the
-number itself. Must not know what is made into text.
+number itself, and so does a text that is kept in an attribute or a list. What other functions of
+the user's do with it is read off their source. Must not know what is made into text.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
-from types import FrameType
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
 
-from lostwax.branches import OUTERMOST
+from torch import nn
+
+from lostwax.branches import OUTERMOST, is_run_by_capture
 from lostwax.cache import cached
 from lostwax.location import is_user_code
 
@@ -23,11 +28,12 @@ _READING = frozenset(
 )
 _FINDING = frozenset(
     (
-        "get", "pop", "setdefault", "index", "count", "find", "add", "remove", "discard",
+        "append", "extend", "insert", "update", "get", "pop", "setdefault", "index",
+        "count", "find", "add", "remove", "discard",
         "__getitem__", "__contains__", "get_submodule", "get_parameter", "get_buffer",
     )
 )  # fmt: skip
-"""Methods that look for what they are given."""
+"""Methods that look for what they are given, or keep it for others to read."""
 _PARTS = (
     ast.JoinedStr, ast.FormattedValue, ast.BinOp, ast.BoolOp, ast.UnaryOp, ast.IfExp, ast.Starred,
     ast.keyword, ast.NamedExpr, ast.Tuple, ast.List, ast.Attribute,
@@ -39,15 +45,9 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 def decides(frame: FrameType | None) -> bool:
     """Does a text that this frame makes now decide what the user's program does? False, if it
     cannot be told, and where nothing is captured."""
-    if frame is None or not is_user_code(frame.f_code) or not _is_captured(frame):
+    if frame is None or not is_user_code(frame.f_code) or not is_run_by_capture(frame):
         return False
     return _is_read_in(frame)
-
-
-def _is_captured(frame: FrameType | None) -> bool:
-    while frame is not None and frame.f_code not in OUTERMOST:
-        frame = frame.f_back
-    return frame is not None
 
 
 def _is_read_in(frame: FrameType) -> bool:
@@ -55,7 +55,9 @@ def _is_read_in(frame: FrameType) -> bool:
     if found is None:
         return False
     node, parents = found
-    return _Use(parents, frame).is_read(node)
+    return _Use(parents, _Known(frame.f_locals, frame.f_globals), _Result(frame).is_read).is_read(
+        node
+    )
 
 
 def _find_node(frame: FrameType) -> tuple[ast.AST, dict[ast.AST, ast.AST]] | None:
@@ -85,11 +87,63 @@ def _parse(text: str) -> dict[ast.AST, ast.AST]:
     return {inner: node for node in ast.walk(tree) for inner in ast.iter_child_nodes(node)}
 
 
-class _Use:
-    """What becomes of the values of a frame's expressions."""
+class _Result(NamedTuple):
+    """What a function that runs returns."""
 
-    def __init__(self, parents: dict[ast.AST, ast.AST], frame: FrameType) -> None:
-        self._parents, self._frame = parents, frame
+    frame: FrameType
+
+    def is_read(self) -> bool:
+        """Does it decide something in other code of the user's, or does it leave the program?"""
+        above = self.frame.f_back
+        if above is not None and is_user_code(above.f_code):
+            return _is_read_in(above)
+        while above is not None and not is_user_code(above.f_code):
+            if above.f_code in OUTERMOST:
+                return True
+            above = above.f_back
+        return False
+
+
+class _Known(NamedTuple):
+    """The names that code knows."""
+
+    own: Mapping[str, Any]
+    outside: Mapping[str, Any]
+
+    def find(self, each: ast.AST) -> Any:
+        """What a name, or an attribute of what has a name, is; None if it cannot be told without
+        running code of the user's."""
+        if isinstance(each, ast.Name):
+            return self.own.get(each.id, self.outside.get(each.id))
+        if not isinstance(each, ast.Attribute):
+            return None
+        owner = self.find(each.value)
+        if owner is None:
+            return None
+        modules = getattr(owner, "_modules", {}) if isinstance(owner, nn.Module) else {}
+        if each.attr in modules:
+            return modules[each.attr]
+        try:
+            found = inspect.getattr_static(owner, each.attr)
+        except AttributeError:
+            return None
+        is_method = isinstance(found, FunctionType) and not isinstance(owner, (type, ModuleType))
+        return MethodType(found, owner) if is_method else getattr(found, "__func__", found)
+
+
+class _Use:
+    """What becomes of the values of a function's expressions."""
+
+    def __init__(
+        self,
+        parents: dict[ast.AST, ast.AST],
+        known: _Known,
+        is_result_read: Callable[[], bool],
+        depth: int = 0,
+    ) -> None:
+        self._parents, self._known, self._is_result_read = parents, known, is_result_read
+        self._depth = depth
+        """How many functions it was handed through."""
         self._seen: set[str] = set()
 
     def is_read(self, node: ast.AST) -> bool:
@@ -102,14 +156,16 @@ class _Use:
         if isinstance(around, ast.Dict):
             return node in around.keys
         if isinstance(around, ast.Call):
-            return self._is_read_by(around, node)
+            return self._is_read_by(around, node, node)
+        if isinstance(around, ast.keyword) and isinstance(self._parents.get(around), ast.Call):
+            return self._is_read_by(self._parents[around], node, around)  # type: ignore[arg-type]
         if isinstance(around, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
             return self._is_variable_read(around)
         if isinstance(around, (ast.Return, ast.Lambda)):
             return self._is_result_read()
         return isinstance(around, _PARTS) and self.is_read(around)
 
-    def _is_read_by(self, call: ast.Call, node: ast.AST) -> bool:
+    def _is_read_by(self, call: ast.Call, node: ast.AST, given: ast.AST) -> bool:
         """The same for a call that is given the text, or whose function is a method of it."""
         function: Any = call.func
         name = getattr(function, "id", None) or getattr(function, "attr", "")
@@ -117,26 +173,67 @@ class _Use:
             return self.is_read(call)
         if isinstance(function, ast.Name) and name in _MAKING:
             return self.is_read(call)
-        return name in (_READING if isinstance(function, ast.Name) else _FINDING)
+        if name in (_READING if isinstance(function, ast.Name) else _FINDING):
+            return True
+        return self._is_read_inside(call, given)
+
+    def _is_read_inside(self, call: ast.Call, given: ast.AST) -> bool:
+        """The same for a function of the user's, and for a class, that is given the text."""
+        called = self._known.find(call.func)
+        if isinstance(called, type):
+            return not issubclass(called, (BaseException, str))
+        if isinstance(called, nn.Module):
+            called = MethodType(type(called).forward, called)
+        function = getattr(called, "__func__", called)
+        if not isinstance(function, FunctionType) or not is_user_code(function.__code__):
+            return False
+        found = _find_function(function.__code__)
+        name = _find_parameter(function.__code__, call, given, isinstance(called, MethodType))
+        if found is None or name is None or self._depth > _DEEPEST:
+            return True
+        node, parents = found
+        known = _Known({}, function.__globals__)
+        inside = _Use(parents, known, lambda: self.is_read(call), self._depth + 1)
+        return inside.is_name_read({name}, node)
 
     def _is_variable_read(self, statement: Any) -> bool:
         targets = getattr(statement, "targets", None) or [statement.target]
-        names = {each.id for each in targets if isinstance(each, ast.Name)} - self._seen
+        if not all(isinstance(each, ast.Name) for each in targets):
+            return True  # it is kept where others find it
+        names = {each.id for each in targets} - self._seen
         self._seen |= names
         around: Any = statement
         while around in self._parents and not isinstance(around, _FUNCTIONS):
             around = self._parents[around]
-        reads = (n for n in ast.walk(around) if isinstance(n, ast.Name) and n.id in names)
+        return self.is_name_read(names, around)
+
+    def is_name_read(self, names: set[str], where: ast.AST) -> bool:
+        """The same for the value of a variable."""
+        reads = (n for n in ast.walk(where) if isinstance(n, ast.Name) and n.id in names)
         return any(self.is_read(each) for each in reads if isinstance(each.ctx, ast.Load))
 
-    def _is_result_read(self) -> bool:
-        """The same for what the function returns: to other code of the user's, or out of the
-        program."""
-        above = self._frame.f_back
-        if above is not None and is_user_code(above.f_code):
-            return _is_read_in(above)
-        while above is not None and not is_user_code(above.f_code):
-            if above.f_code in OUTERMOST:
-                return True
-            above = above.f_back
-        return False
+
+def _find_function(code: CodeType) -> tuple[ast.AST, dict[ast.AST, ast.AST]] | None:
+    """Where a function is written."""
+    parents = _parse("".join(linecache.getlines(code.co_filename)))
+    for node in parents:
+        if isinstance(node, _FUNCTIONS) and getattr(node, "name", "<lambda>") == code.co_name:
+            lines = [node.lineno, *[each.lineno for each in getattr(node, "decorator_list", ())]]
+            if min(lines) == code.co_firstlineno:
+                return node, parents
+    return None
+
+
+def _find_parameter(code: CodeType, call: ast.Call, given: ast.AST, is_method: bool) -> str | None:
+    """The name of the parameter to which a call gives an argument; None if it cannot be told."""
+    names = code.co_varnames[: code.co_argcount]
+    if isinstance(given, ast.keyword):
+        known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        return given.arg if given.arg in known else None
+    if given not in call.args or any(isinstance(each, ast.Starred) for each in call.args):
+        return None
+    at = call.args.index(given) + is_method
+    return names[at] if at < len(names) else None
+
+
+_DEEPEST = 5

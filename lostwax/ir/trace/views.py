@@ -57,6 +57,10 @@ class Tracked:
         return found[::-1]
 
 
+IN_LOOP = "the loop's own"
+"""The kind of what a loop hands on, inside of it."""
+
+
 class Root(Tracked):
     """A tensor that owns its storage: its value is the storage's functional content. Its values
     keep its type, which is their layout."""

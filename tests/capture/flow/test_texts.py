@@ -65,7 +65,40 @@ class Attribute(nn.Module):
         return x * getattr(self, f"e{i}", 9.0)
 
 
+def _scale(key: str, *, other: str = "") -> float:
+    return 2.0 if key == "1" or other == "1" else 1.0
+
+
+def hand_on(x: Tensor, i: Tensor) -> Any:
+    return x * _scale(str(i.item()))
+
+
+def hand_on_by_name(x: Tensor, i: Tensor) -> Any:
+    return x * _scale("", other=f"{i.item()}")
+
+
+class Kept:
+    key = ""
+
+
+def keep_in_attribute(x: Tensor, i: Tensor) -> Any:
+    kept = Kept()
+    kept.key = f"{i.item()}"
+    return x * _scale(kept.key)
+
+
+def keep_in_list(x: Tensor, i: Tensor) -> Any:
+    keys: list[str] = []
+    keys.append(str(i.item()))
+    return x * ("1" in keys)
+
+
+def _show(text: str) -> None:
+    print(text)
+
+
 DECIDING: list[Any] = [
+    hand_on, hand_on_by_name, keep_in_attribute, keep_in_list,
     look_up, look_up_later, compare, compare_formatted, compare_truth, compare_tensor, count,
     return_it, name_elsewhere, Attribute(),
 ]  # fmt: skip
@@ -82,6 +115,7 @@ def test_a_text_that_is_shown(capsys: Any) -> None:
         n = i.item()
         print(n, f"{n} of {x}")
         log.info(f"{n}")
+        _show(f"{n} elsewhere")
         message = f"{n} is too large"
         if n > 5:
             raise ValueError(message)

@@ -63,6 +63,20 @@ def take_apart(function: ast.FunctionDef, named: frozenset[str]) -> list[ast.Fun
     return taking.items.made
 
 
+def tell_of_identities(block: Block) -> Block:
+    """The statements with hooks for `one is other`, and for nothing else."""
+    return [_Identifying().visit(each) for each in block]
+
+
+class _Identifying(ast.NodeTransformer):
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        name = _IDENTITIES.get(type(node.ops[0]))
+        if len(node.ops) > 1 or name is None or _is_with_constant(node):
+            return node
+        return locate(hook(name, node.left, node.comparators[0]), node)  # type: ignore[no-any-return]
+
+
 def find_names(tree: ast.AST) -> frozenset[str]:
     """The names that something in a file gives to something; all, if it takes in what it does not
     name (`from … import *`)."""

@@ -28,7 +28,7 @@ from lostwax.capture.flow.rewriting.exits import (
     take_out_exits,
     walk_own,
 )
-from lostwax.capture.flow.rewriting.expressions import find_names, take_apart
+from lostwax.capture.flow.rewriting.expressions import find_names, take_apart, tell_of_identities
 from lostwax.capture.flow.rewriting.liveness import note_live
 from lostwax.capture.flow.rewriting.names import GENERATOR
 from lostwax.capture.flow.rewriting.picks import Pick, Place, find_element, mark_elements
@@ -51,6 +51,8 @@ class Plan(NamedTuple):
     """The variables of these lists."""
     picks: tuple[Pick, ...] = ()
     """Where data pick an element."""
+    compares: bool = False
+    """Is it only to tell of `one is other`, as it asks nothing of data?"""
 
 
 def key_of(code: CodeType) -> FunctionKey:
@@ -197,6 +199,9 @@ def rewrite_function(function: Any, plan: Plan, named: frozenset[str]) -> None:
     """Rewrite the tree of a function; `named`: the names that its file gives to something."""
     if isinstance(function, ast.AsyncFunctionDef):
         raise NotRewritable("it is a coroutine")
+    if plan.compares:
+        function.body = tell_of_identities(function.body)
+        return
     own = list(walk_own(function))
     outside = frozenset(name for node in own if isinstance(node, ast.Global) for name in node.names)
     mark_elements(function, dict(plan.picks))

@@ -11,6 +11,7 @@ from lostwax.backends.partition import (
     PatternPartitioner,
     group_nodes,
 )
+from lostwax.backends.patterns import BackendOperator
 from lostwax.backends.report import DelegationReport
 from lostwax.backends.spec import Backend, CompileSpec, DelegationSpec, Payload
 from lostwax.backends.xnnpack.partitioner import XnnpackBackend, XnnpackPartitioner
@@ -18,6 +19,7 @@ from lostwax.ir.graph.delegate import LoweredBackendModule
 
 __all__ = [
     "Backend",
+    "BackendOperator",
     "CapabilityPartitioner",
     "CompileSpec",
     "DelegationReport",

@@ -34,12 +34,12 @@ Lower = Callable[[ExportedProgram], ExportedProgram]
 
 def lower_bodies(
     program: ExportedProgram, result: PartitionResult, lower: Lower
-) -> tuple[ExportedProgram, PartitionResult, frozenset[Node]]:
-    """The program with lowered bodies, but for those of calls that a backend takes whole; what the
-    partitioner said of it; and the constants that only bodies read, and now do not."""
+) -> tuple[ExportedProgram, PartitionResult]:
+    """The program with lowered bodies, but for those of calls that a backend takes whole; and what
+    the partitioner said of it."""
     calls = [c for c in find_calls(program.graph) if c.node not in result.tags]
     if not calls:
-        return program, result, frozenset()
+        return program, result
     constants = find_constants(program)
     readers: dict[str, list[Body]] = {}
     for call in find_calls(program.graph):
@@ -57,8 +57,7 @@ def lower_bodies(
             again = describe_call(new[call.node])
             assert again is not None
             _drop_unread(again, {new[n] for n in constants})
-    freed = frozenset(new[n] for n in constants if n.users and not new[n].users)
-    return replace(program, graph_module=module), _translate(result, new), freed
+    return replace(program, graph_module=module), _translate(result, new)
 
 
 def _bind_constants(

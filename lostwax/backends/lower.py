@@ -19,6 +19,7 @@ from lostwax.backends.bodies import lower_bodies
 from lostwax.backends.extract import STATE, Part, extract_part, find_constants
 from lostwax.backends.order import order_steps
 from lostwax.backends.partition import Partitioner, PartitionResult, follows_producer, is_operator
+from lostwax.backends.patterns import fuse_patterns
 from lostwax.backends.report import note_reason
 from lostwax.backends.spec import Backend, DelegationSpec, Payload
 from lostwax.dialects.manager import EdgeProgramManager
@@ -64,17 +65,40 @@ def lower_program(program: ExportedProgram, partitioner: Partitioner) -> Exporte
 
 
 def _lower(program: ExportedProgram, partitioner: Partitioner, is_body: bool) -> ExportedProgram:
-    result = partitioner.partition(program)
-    if not isinstance(result, PartitionResult):
-        raise LoweringError(
-            f"{type(partitioner).__name__}.partition returns a {type(result).__name__}"
-            "\n  instead: PartitionResult(tags, specs)"
-        )
-    tags = _complete_tags(program, result)
-    program, result, freed = lower_bodies(
-        program, replace(result, tags=tags), lambda body: _lower(body, partitioner, is_body=True)
+    fused, result = _partition(program, partitioner)
+    result = replace(result, tags=_complete_tags(fused, result))
+    ready, result = lower_bodies(
+        fused, result, lambda body: _lower(body, partitioner, is_body=True)
     )
-    return _Rewriting(program, result, freed, is_body).run()
+    return _Rewriting(ready, result, _find_freed(program, ready), is_body).run()
+
+
+def _partition(
+    program: ExportedProgram, partitioner: Partitioner
+) -> tuple[ExportedProgram, PartitionResult]:
+    """What the partitioner says of the program, in which patterns are calls of the backend's own
+    operators. One that it does not take is what it was before."""
+    left: set[str] = set()
+    while True:
+        fused = fuse_patterns(program, partitioner.operators, left)
+        result = partitioner.partition(fused)
+        if not isinstance(result, PartitionResult):
+            raise LoweringError(
+                f"{type(partitioner).__name__}.partition returns a {type(result).__name__}"
+                "\n  instead: PartitionResult(tags, specs)"
+            )
+        own = {each.operator for each in partitioner.operators}
+        more = {n.name for n in fused.graph.nodes if n.target in own and n not in result.tags}
+        if not more:
+            return fused, result
+        left |= more
+
+
+def _find_freed(program: ExportedProgram, ready: ExportedProgram) -> set[Node]:
+    """The inputs that are read in a program, and in what was made of it are not."""
+    read = {n.name for n in program.graph.find_nodes(op="placeholder") if n.users}
+    inputs = ready.graph.find_nodes(op="placeholder")
+    return {n for n in inputs if n.name in read and not n.users}
 
 
 def _complete_tags(program: ExportedProgram, result: PartitionResult) -> dict[Node, str]:
@@ -108,7 +132,7 @@ class _Rewriting:
         self,
         program: ExportedProgram,
         result: PartitionResult,
-        freed: frozenset[Node],
+        freed: set[Node],
         is_body: bool,
     ) -> None:
         self.program, self.result, self.freed, self.is_body = program, result, freed, is_body

@@ -15,6 +15,7 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, Node
 
+from lostwax.backends.patterns import BackendOperator
 from lostwax.backends.spec import DelegationSpec
 from lostwax.dialects.edge_operators import EdgeOperator
 from lostwax.ir.graph.delegate import CALL_DELEGATE
@@ -41,6 +42,9 @@ class Partitioner(ABC):
 
     preserve_ops: tuple[OpOverload, ...] = ()
     """Operators that `to_edge_transform_and_lower` does not take apart for it."""
+    operators: tuple[BackendOperator, ...] = ()
+    """Operators of the backend's own. Programs are partitioned with calls of them in the place of
+    the patterns for which they stand."""
 
     @abstractmethod
     def partition(self, program: ExportedProgram) -> PartitionResult:

@@ -10,6 +10,7 @@
 #   make bench-cold  first exports, ours beside torch's, each in a fresh process; takes an hour
 #   make sweep   timm and transformers architectures exported and compared with eager
 #   make fuzz    random programs through every way, compared with eager; COUNT=20000 SEED=0
+#   make site    the documentation as a site: build/site/index.html
 #   make index   which file of lostwax/ops knows which operator, anew
 #   make explorer  the page of lostwax.explore anew, after a change in explorer/; needs node and npm
 #   make lock    constraints.txt anew, with the registry's newest versions
@@ -25,14 +26,15 @@ BIN := $(VENV)/bin
 BASE := $(VENV)/.installed
 STAMP := $(VENV)/.installed-test
 SWEEP_STAMP := $(VENV)/.installed-sweep
+SITE_STAMP := $(VENV)/.installed-site
 CONSUMERS_STAMP := $(VENV)/.installed-consumers
 
-.PHONY: demo test consumers test-core test-gpu bench bench-cold sweep fuzz venv lint types format index explorer lock fresh clean
+.PHONY: site demo test consumers test-core test-gpu bench bench-cold sweep fuzz venv lint types format index explorer lock fresh clean
 
 demo: $(BASE)
 	$(BIN)/python -m examples.demo
 
-test: lint types $(CONSUMERS_STAMP)
+test: lint types $(CONSUMERS_STAMP) $(SITE_STAMP)
 	$(BIN)/python -m pytest -n 2 -q tests
 
 consumers: $(CONSUMERS_STAMP)
@@ -80,6 +82,9 @@ venv: $(STAMP)
 explorer:
 	cd explorer && npm ci --no-audit --no-fund && npm run build
 
+site: $(SITE_STAMP)
+	$(BIN)/python .ci/site
+
 index: $(STAMP)
 	$(BIN)/python -m tests.ops.index
 
@@ -104,6 +109,10 @@ $(STAMP): $(BASE)
 # Other people's runtimes, for the tests that run programs in them.
 $(CONSUMERS_STAMP): $(STAMP)
 	@TORCH=$(TORCH) .ci/install $(BIN)/python consumers
+	@touch $@
+
+$(SITE_STAMP): $(STAMP)
+	@TORCH=$(TORCH) .ci/install $(BIN)/python site
 	@touch $@
 
 # Other people's libraries, for the sweep alone.

@@ -8,6 +8,8 @@ export type ColourBy = "operators" | "delegates" | "dtypes" | "memory";
 
 export interface Colours {
   of(item: Item): string | null;
+  /** The colours of what is inside of a folded group, with how much there is of each. */
+  parts?(item: Item): [string, number][];
   legend: [string, string][];
 }
 
@@ -45,7 +47,22 @@ function byDelegates(program: Program): Colours {
     if (item.node?.kind === "delegate") return hue(item.node.target);
     return item.role === "node" && item.node?.kind === "operator" ? LEFT : null;
   };
-  return { of, legend: [...backends.map((b): [string, string] => [b, hue(b)]), ["the runtime's kernels", LEFT]] };
+  const known = new Map<Item, [string, number][]>();
+  const parts = (item: Item): [string, number][] => {
+    let found = known.get(item);
+    if (!found) {
+      const counts = new Map<string, number>();
+      const walk = (each: Item): void => {
+        const colour = each.node && (each.node.kind === "operator" || (each.node.kind === "delegate" && !each.children.length)) ? of(each) : null;
+        if (colour) counts.set(colour, (counts.get(colour) ?? 0) + 1);
+        each.children.forEach(walk);
+      };
+      walk(item);
+      known.set(item, (found = [...counts]));
+    }
+    return found;
+  };
+  return { of, parts, legend: [...backends.map((b): [string, string] => [b, hue(b)]), ["the runtime's kernels", LEFT]] };
 }
 
 function byDtypes(program: Program): Colours {

@@ -176,7 +176,7 @@ export function histogram(nodes: Node[], jumps: Jumps, most = 40): HTMLElement {
           "button",
           { type: "button", title: `${each.target}: mark all`, click: () => jumps.findOperator(each.target) },
           h("i", { class: "bar", style: `width:${(100 * each.count) / top}%;background:${each.hue}` }),
-          h("span", { class: "name" }, each.short),
+          h("span", { class: "name" }, each.name),
           h("span", { class: "count" }, String(each.count)),
         ),
       ),
@@ -189,7 +189,7 @@ function showProgram(page: Page, program: Program, jumps: Jumps): HTMLElement[] 
   const { nodes, memory } = program;
   const operators = nodes.filter((n) => n.kind === "operator").length;
   const facts: [string, HTMLElement | string][] = [["operators", operators.toLocaleString("en")]];
-  const weights = nodes.filter((n) => isState(n) && n.graph === 0);
+  const weights = nodes.filter(isState);
   if (weights.length) facts.push(["weights", `${weights.length} · ${showBytes(memory.weights)}`]);
   if (memory.arena) facts.push(["memory", showBytes(memory.arena)]);
   const found = [

@@ -2,7 +2,7 @@
 // is a box. Opening a group lays out that one and those around it.
 
 import dagre from "@dagrejs/dagre";
-import type { Edge, Item, Tree } from "./tree";
+import type { Item, Tree } from "./tree";
 
 export interface Point {
   x: number;
@@ -14,18 +14,30 @@ export interface Size {
   h: number;
 }
 
-export interface Wire {
-  edge: Edge | null;
-  /** For a wire to or from the outside: the child at its end, and what goes along it. */
-  end: Item | null;
+/** What goes from one child of a group to another; null stands for what is outside. */
+export interface Link {
+  from: Item | null;
+  to: Item | null;
   values: Set<number>;
+}
+
+export interface Wire extends Link {
   points: Point[];
+  /** Does it go too far to be drawn as a line, unless somebody asks for it? */
+  isLong: boolean;
+}
+
+/** What comes from afar, told in words above the one that reads it. */
+export interface Stub extends Point {
+  to: Item;
+  wires: Wire[];
 }
 
 export interface Layout extends Size {
   /** Where each child begins, within the group. */
   at: Map<Item, Point>;
   wires: Wire[];
+  stubs: Stub[];
   /** Where edges come in at the top and go out at the bottom, from the left. */
   inX: number;
   outX: number;
@@ -35,6 +47,10 @@ export const HEADER = 34;
 const PAD = 18;
 const NODE_HEIGHT = 40;
 const GROUP_HEIGHT = 50;
+const RANK_GAP = 38;
+/** How many ranks all lines of a group together may pass: the layout takes time for each. */
+const MOST_PASSED = 300;
+const FEWEST_FAR = 4;
 const IN = "in", OUT = "out";
 
 let pen: CanvasRenderingContext2D | null = null;
@@ -79,57 +95,33 @@ export class Layouts {
   }
 
   private compute(group: Item): Layout {
-    const g = new dagre.graphlib.Graph({ multigraph: false });
-    const many = group.children.length > 100;
-    g.setGraph({ rankdir: "TB", nodesep: 26, ranksep: 38, edgesep: 12, ranker: many ? "tight-tree" : "network-simplex" });
-    g.setDefaultEdgeLabel(() => ({}));
-    for (const child of group.children) {
-      const { w, h } = this.size(child);
-      g.setNode(String(child.id), { width: w, height: h });
-    }
-    for (const edge of group.edges.values()) g.setEdge(String(edge.from.id), String(edge.to.id), { weight: 2 });
     const isRoot = group.role === "root";
-    if (!isRoot && group.ins.size) {
-      g.setNode(IN, { width: 1, height: 1 });
-      for (const child of group.ins.keys()) g.setEdge(IN, String(child.id), { weight: 1 });
-    }
-    if (!isRoot && group.outs.size) {
-      g.setNode(OUT, { width: 1, height: 1 });
-      for (const child of group.outs.keys()) g.setEdge(String(child.id), OUT, { weight: 1 });
-    }
-    dagre.layout(g);
-
-    const { width = 0, height = 0 } = g.graph() as { width?: number; height?: number };
+    const links = this.listLinks(group);
+    const placed = stack(group.children, links, (c) => this.size(c)) ?? arrange(group.children, links, (c) => this.size(c));
     const least = isRoot ? 0 : boxSize(group).w + 40;
-    const w = Math.max(width + 2 * PAD, least);
-    const top = isRoot ? 0 : HEADER;
-    const dx = (w - width) / 2, dy = top + (isRoot ? 0 : 6);
+    const w = Math.max(placed.w + 2 * PAD, least);
+    const dx = (w - placed.w) / 2, dy = isRoot ? 0 : HEADER + 6;
+    const h = placed.h + dy + (isRoot ? 0 : PAD);
     const at = new Map<Item, Point>();
-    for (const child of group.children) {
-      const n = g.node(String(child.id));
-      at.set(child, { x: n.x - n.width / 2 + dx, y: n.y - n.height / 2 + dy });
-    }
-    const h = height + dy + (isRoot ? 0 : PAD);
-    const inX = g.hasNode(IN) ? g.node(IN).x + dx : w / 2;
-    const outX = g.hasNode(OUT) ? g.node(OUT).x + dx : w / 2;
+    for (const [child, p] of placed.at) at.set(child, { x: p.x + dx, y: p.y + dy });
+    const inX = placed.inX + dx, outX = placed.outX + dx;
     const titleEnd = 28 + textWidth(group.label, `600 13px ${FONT}`) + textWidth(group.sub || group.node?.name || "", `11px ${FONT}`);
-    const wires: Wire[] = [];
-    const wire = (from: string, to: string, edge: Edge | null, end: Item | null, values: Set<number>): void => {
-      const found = g.edge(from, to) as { points?: Point[] } | undefined;
-      if (!found?.points) return;
-      const points = found.points.map((p) => ({ x: p.x + dx, y: p.y + dy }));
-      const first = edge?.from ?? (from === IN ? null : end);
-      const last = edge?.to ?? (to === OUT ? null : end);
-      points[0] = first ? this.anchor(first, at, "out") : { x: inX, y: inX < titleEnd ? HEADER - 4 : 0 };
-      points[points.length - 1] = last ? this.anchor(last, at, "in") : { x: outX, y: h };
-      wires.push({ edge, end, values, points });
-    };
-    for (const edge of group.edges.values()) wire(String(edge.from.id), String(edge.to.id), edge, null, edge.values);
-    if (!isRoot) {
-      for (const [child, values] of group.ins) wire(IN, String(child.id), null, child, values);
-      for (const [child, values] of group.outs) wire(String(child.id), OUT, null, child, values);
-    }
-    return { w, h, at, wires, inX, outX };
+    const wires = links.map((link): Wire => {
+      const bends = placed.bends.get(link)?.map((p) => ({ x: p.x + dx, y: p.y + dy }));
+      const first = link.from ? this.anchor(link.from, at, "out") : { x: inX, y: inX < titleEnd ? HEADER - 4 : 0 };
+      const last = link.to ? this.anchor(link.to, at, "in") : { x: outX, y: h };
+      return { ...link, isLong: !bends, points: [first, ...(bends ?? []), last] };
+    });
+    return { w, h, at, wires, stubs: listStubs(wires), inX, outX };
+  }
+
+  private listLinks(group: Item): Link[] {
+    const links: Link[] = [];
+    for (const edge of group.edges.values()) links.push({ from: edge.from, to: edge.to, values: edge.values });
+    if (group.role === "root") return links;
+    for (const [child, values] of group.ins) links.push({ from: null, to: child, values });
+    for (const [child, values] of group.outs) links.push({ from: child, to: null, values });
+    return links;
   }
 
   private anchor(item: Item, at: Map<Item, Point>, side: "in" | "out"): Point {
@@ -178,4 +170,133 @@ function boxSize(item: Item): Size {
 
 export function clip(text: string, most: number): string {
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+}
+
+// ---- where the children of a group lie
+
+interface Placed extends Size {
+  at: Map<Item, Point>;
+  /** The points between the ends of each line that is drawn. */
+  bends: Map<Link, Point[]>;
+  inX: number;
+  outX: number;
+}
+
+type SizeOf = (item: Item) => Size;
+
+/** Children that follow each other lie below each other; null if they do not. What many of them read
+ * from outside, as the layers of a transformer do, is then told in words. */
+function stack(children: Item[], links: Link[], sizeOf: SizeOf): Placed | null {
+  const place = new Map(children.map((child, i) => [child, i]));
+  const near: Link[] = [];
+  for (const link of links) {
+    const a = link.from ? place.get(link.from)! : -1;
+    const b = link.to ? place.get(link.to)! : children.length;
+    if (b === a + 1) near.push(link);
+    else if (link.from) return null;
+  }
+  const far = links.length - near.length;
+  if (far > 0 && (far < FEWEST_FAR || far < children.length / 2)) return null;
+  if (near.filter((l) => l.from && l.to).length < children.length - 1) return null;
+  const sizes = children.map(sizeOf);
+  const w = sizes.reduce((most, s) => Math.max(most, s.w), 0);
+  const at = new Map<Item, Point>();
+  const hasIn = links.some((l) => !l.from);
+  let y = hasIn ? RANK_GAP : 0;
+  children.forEach((child, i) => {
+    at.set(child, { x: (w - sizes[i]!.w) / 2, y });
+    y += sizes[i]!.h + RANK_GAP;
+  });
+  const h = links.some((l) => !l.to) ? y - 8 : y - RANK_GAP;
+  return { w, h, at, bends: new Map(near.map((l) => [l, []])), inX: w / 2, outX: w / 2 };
+}
+
+/** By places in the lists of children and links, so that what is alike is laid out once: the layers of a
+ * transformer, say. */
+interface Arranged extends Size {
+  at: Point[];
+  bends: (Point[] | null)[];
+  inX: number;
+  outX: number;
+}
+
+const arranged = new Map<string, Arranged>();
+
+function arrange(children: Item[], links: Link[], sizeOf: SizeOf): Placed {
+  const sizes = children.map(sizeOf);
+  const place = new Map(children.map((child, i) => [child, i]));
+  const ends = links.map(({ from, to }) => [from ? place.get(from)! : -1, to ? place.get(to)! : -2] as const);
+  const key = `${sizes.map((s) => `${s.w},${s.h}`).join(" ")}|${ends.join(" ")}`;
+  let found = arranged.get(key);
+  if (!found) {
+    const drawn = chooseDrawn(children, links);
+    found = arrangeByDagre(sizes, ends, links.map((link) => drawn.has(link)));
+    arranged.set(key, found);
+  }
+  const { w, h, at, bends, inX, outX } = found;
+  return {
+    w, h, inX, outX,
+    at: new Map(children.map((child, i) => [child, at[i]!])),
+    bends: new Map(links.flatMap((link, i) => (bends[i] ? [[link, bends[i]] as const] : []))),
+  };
+}
+
+function arrangeByDagre(sizes: Size[], ends: (readonly [number, number])[], drawn: boolean[]): Arranged {
+  const g = new dagre.graphlib.Graph({ multigraph: false });
+  const many = sizes.length > 60;
+  g.setGraph({ rankdir: "TB", nodesep: 26, ranksep: RANK_GAP, edgesep: 12, ranker: many ? "tight-tree" : "network-simplex" });
+  g.setDefaultEdgeLabel(() => ({}));
+  sizes.forEach(({ w, h }, i) => g.setNode(String(i), { width: w, height: h }));
+  const name = (end: number): string => (end === -1 ? IN : end === -2 ? OUT : String(end));
+  ends.forEach(([from, to], i) => {
+    if (!drawn[i]) return;
+    for (const end of [from, to]) if (end < 0 && !g.hasNode(name(end))) g.setNode(name(end), { width: 1, height: 1 });
+    g.setEdge(name(from), name(to), { weight: from >= 0 && to >= 0 ? 2 : 1 });
+  });
+  dagre.layout(g);
+  const { width = 0, height = 0 } = g.graph() as { width?: number; height?: number };
+  return {
+    w: width,
+    h: height,
+    at: sizes.map(({ w, h }, i) => {
+      const { x, y } = g.node(String(i)) as Point;
+      return { x: x - w / 2, y: y - h / 2 };
+    }),
+    bends: ends.map(([from, to], i) => {
+      if (!drawn[i]) return null;
+      const edge = g.edge(name(from), name(to)) as { points?: Point[] } | undefined;
+      return (edge?.points ?? []).slice(1, -1);
+    }),
+    inX: g.hasNode(IN) ? (g.node(IN).x as number) : width / 2,
+    outX: g.hasNode(OUT) ? (g.node(OUT).x as number) : width / 2,
+  };
+}
+
+/** The links that are drawn as lines: all, unless they pass too many ranks; then the shorter ones. */
+function chooseDrawn(children: Item[], links: Link[]): Set<Link> {
+  const before = new Map<Item, Item[]>(children.map((c) => [c, []]));
+  for (const { from, to } of links) if (from && to && from.order < to.order) before.get(to)!.push(from);
+  const rank = new Map<Item, number>();
+  let last = 0;
+  for (const child of [...children].sort((a, b) => a.order - b.order)) {
+    const found = before.get(child)!.reduce((most, each) => Math.max(most, (rank.get(each) ?? 0) + 1), 0);
+    rank.set(child, found);
+    last = Math.max(last, found);
+  }
+  const span = ({ from, to }: Link): number => Math.abs((to ? rank.get(to)! : last + 1) - (from ? rank.get(from)! : -1));
+  const sorted = links.map((link) => ({ link, span: span(link) })).sort((a, b) => a.span - b.span);
+  let passed = 0;
+  return new Set(sorted.filter((each) => each.span <= 2 || (passed += each.span) <= MOST_PASSED).map((each) => each.link));
+}
+
+function listStubs(wires: Wire[]): Stub[] {
+  const found = new Map<Item, Stub>();
+  for (const wire of wires) {
+    if (!wire.isLong || !wire.to) continue;
+    const known = found.get(wire.to);
+    const end = wire.points.at(-1)!;
+    if (known) known.wires.push(wire);
+    else found.set(wire.to, { to: wire.to, wires: [wire], x: end.x, y: end.y });
+  }
+  return [...found.values()];
 }

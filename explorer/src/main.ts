@@ -42,7 +42,7 @@ class App {
 
   constructor(private readonly page: Page, private readonly root: HTMLElement) {
     this.method = page.methods[0] ?? "";
-    this.outline = new Outline((item) => this.view.focusItem(item), () => this.refresh());
+    this.outline = new Outline((item) => this.view.focusItem(item));
     this.memory = new MemoryChart((node) => this.jumps.toNode(this.view.program, node), () => this.toggleMemory());
     document.title = `${page.title} · lostwax`;
     this.build();
@@ -138,6 +138,7 @@ class App {
       select: (item) => this.selected(pane, item),
       hover: (item, wire, at) => this.hover(pane, item, wire, at),
       activate: () => this.activate(pane),
+      folded: () => pane === this.active && this.refresh(),
     });
     const programs = this.programs();
     let stages: HTMLSelectElement | null = null;
@@ -205,12 +206,10 @@ class App {
         this.fillStages(this.active);
         this.setColours(null);
       }
-      if (!this.view.focusNode(node)) {
-        // A weight, or another node that is not drawn by itself.
-        this.view.setShowAll(true);
-        this.view.focusNode(node);
-      }
-      this.refresh();
+      if (this.view.focusNode(node)) return;
+      // A weight, or another node that is not drawn by itself.
+      this.view.setShowAll(true);
+      this.view.focusNode(node);
     },
     toItem: (item) => this.view.focusItem(item),
     findOperator: (target) => {
@@ -278,6 +277,7 @@ class App {
       const its = choicesFor(pane.view.program);
       const colours = coloursBy(this.colourBy && its.includes(this.colourBy) ? this.colourBy : its[0]!, pane.view.program);
       pane.view.colour = colours.of;
+      pane.view.parts = colours.parts ?? null;
       pane.view.redraw();
     }
     const { legend } = coloursBy(chosen, program);
@@ -431,7 +431,6 @@ class App {
 
   private toggle(item: Item): void {
     this.view.toggle(item);
-    this.refresh();
   }
 
   /** Along the edges: to what reads the selected item, or to what it reads. */

@@ -10,7 +10,7 @@ export class Outline {
   private view: View | null = null;
   private shown: Item[] = [];
 
-  constructor(private readonly focus: (item: Item) => void, private readonly changed: () => void) {
+  constructor(private readonly focus: (item: Item) => void) {
     this.rows = new Rows<Item>((item) => this.row(item));
     this.rows.element.setAttribute("role", "tree");
     this.rows.element.setAttribute("aria-label", "Modules");
@@ -59,7 +59,6 @@ export class Outline {
   private toggle(item: Item, event: Event): void {
     event.stopPropagation();
     this.view?.toggle(item);
-    this.changed();
   }
 
   private key(e: KeyboardEvent): void {

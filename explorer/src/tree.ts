@@ -34,8 +34,8 @@ export interface Edge {
   values: Set<number>;
 }
 
-const MOST_CHILDREN = 160;
-const CHUNK = 80;
+const MOST_CHILDREN = 100;
+const CHUNK = 50;
 const FEWEST_OF_LIST = 5;
 const MOST_FRAGMENTS = 200;
 
@@ -200,8 +200,8 @@ export class Tree {
       if (members.length < FEWEST_OF_LIST || members.length === item.children.length) continue;
       const kinds = new Set(members.map((m) => m.sub));
       const sub = `${members.length} × ${kinds.size === 1 ? members[0]!.sub : "modules"}`;
-      this.gather(item, members, "list", name, sub);
       for (const member of members) member.label = member.label.slice(name.length + 1);
+      this.groupChunks(this.gather(item, members, "list", name, sub));
     }
   }
 
@@ -210,14 +210,15 @@ export class Tree {
       const all = [...item.children];
       for (let i = 0; i < all.length; i += CHUNK) {
         const part = all.slice(i, i + CHUNK);
-        const label = `part ${i / CHUNK + 1}`;
         const first = part[0]!, last = part.at(-1)!;
-        this.gather(item, part, "chunk", label, `${first.label} … ${last.label}`);
+        const ends = `${first.label} … ${last.label}`;
+        if (item.role === "list") this.gather(item, part, "chunk", ends, part[0]!.sub);
+        else this.gather(item, part, "chunk", `part ${i / CHUNK + 1}`, ends);
       }
     }
   }
 
-  private gather(item: Item, members: Item[], role: Role, label: string, sub: string): void {
+  private gather(item: Item, members: Item[], role: Role, label: string, sub: string): Item {
     const path = members[0]!.path.replace(/\.\d+$/, "");
     const group = this.make(role, null, null, label, sub, path);
     const inside = new Set(members);
@@ -231,6 +232,7 @@ export class Tree {
     members.forEach((m) => (m.parent = group));
     item.children[at] = group;
     item.children = item.children.filter((c) => c === group || !inside.has(c));
+    return group;
   }
 
   /** The node whose box a value is drawn at: items of tuples are drawn at the tuple. */

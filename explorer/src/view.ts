@@ -2,7 +2,7 @@
 // can be read at this scale.
 
 import type { Program } from "./data";
-import { clip, FONT, HEADER, Layouts, type Point, type Size, subText, textWidth, type Wire } from "./layout";
+import { clip, FONT, HEADER, Layouts, type Point, type Size, type Stub, subText, textWidth, type Wire } from "./layout";
 import { categoryOf, type Palette, readPalette } from "./theme";
 import { type Item, Tree } from "./tree";
 
@@ -16,12 +16,15 @@ export interface ViewEvents {
   select(item: Item | null): void;
   hover(item: Item | null, wire: Wire | null, at: Point): void;
   activate(): void;
+  folded(): void;
 }
 
 type Box = Point & Size;
 const LEAST = 0.02, MOST = 3;
 /** The room below that the tools take. */
 const BELOW = 84;
+/** How many milliseconds unfolding may take. */
+const MOST_TIME = 150;
 
 export class View {
   readonly canvas = document.createElement("canvas");
@@ -32,6 +35,7 @@ export class View {
   /** Nodes that are marked: matches of a search, or counterparts of another stage. */
   marked = new Set<number>();
   colour: (item: Item) => string | null = (item) => (item.node ? categoryOf(item.node).hue : null);
+  parts: ((item: Item) => [string, number][]) | null = null;
   private showAll = false;
   private palette: Palette = readPalette();
   private pen: CanvasRenderingContext2D;
@@ -114,6 +118,7 @@ export class View {
     const after = this.layouts.place(item);
     if (before && after) this.keep(before, after);
     this.redraw();
+    this.events.folded();
   }
 
   /** Keeps the top of an item where it was on the screen. */
@@ -130,24 +135,23 @@ export class View {
     this.fit(true);
   }
 
-  /** Unfolds one level more of all that is shown, as long as that is not too much to read. */
-  unfoldLevel(most = 1500): void {
-    let count = 0;
+  /** Unfolds one level more of all that is shown, as much of it as takes no visible time. */
+  unfoldLevel(): void {
     const shown: Item[] = [];
     const walk = (item: Item): void => {
       for (const child of item.children) {
-        count++;
         if (child.isOpen) walk(child);
         else if (child.children.length) shown.push(child);
       }
     };
     walk(this.tree.root);
+    const start = performance.now();
     for (const item of shown) {
-      count += item.children.length;
-      if (count > most) break;
+      if (performance.now() - start > MOST_TIME) break;
       item.isOpen = true;
+      this.layouts.of(item);
+      this.layouts.forget(item.parent!);
     }
-    this.layouts = new Layouts(this.tree);
     this.fit(true);
   }
 
@@ -332,6 +336,7 @@ export class View {
     for (let item: Item | null = this.tree.root; item; ) {
       const layout = this.layouts.of(item);
       for (const wire of layout.wires) {
+        if (wire.isLong) continue;
         for (let i = 1; i < wire.points.length; i++) {
           if (distance({ x, y }, wire.points[i - 1]!, wire.points[i]!) < reach) return wire;
         }
@@ -465,8 +470,10 @@ export class View {
     pen.save();
     pen.translate(x, y);
     const local = { ...sight, x: sight.x - x, y: sight.y - y };
-    for (const wire of layout.wires) if (touches(bounds(wire.points), local)) this.drawWire(wire, false);
-    for (const wire of layout.wires) if (this.isLit(wire) && touches(bounds(wire.points), local)) this.drawWire(wire, true);
+    const near = layout.wires.filter((wire) => touches(bounds(wire.points), local));
+    for (const wire of near) if (!wire.isLong) this.drawWire(wire, false);
+    if (this.camera.k > 0.3) for (const stub of layout.stubs) this.drawStub(stub, local);
+    for (const wire of near) if (this.isLit(wire)) this.drawWire(wire, true);
     for (const [child, at] of layout.at) {
       const { w, h } = this.layouts.size(child);
       const box = { ...at, w, h };
@@ -476,7 +483,7 @@ export class View {
         this.drawInside(child, at.x, at.y, local);
       } else this.drawBox(child, box);
     }
-    if (this.camera.k > 0.42) for (const wire of layout.wires) this.drawLabel(wire, x, y, local);
+    if (this.camera.k > 0.42) for (const wire of near) if (!wire.isLong) this.drawLabel(wire, x, y, local);
     pen.restore();
   }
 
@@ -484,16 +491,14 @@ export class View {
     if (wire === this.hoveredWire) return true;
     const { selected } = this;
     if (!selected) return false;
-    if (wire.edge && (wire.edge.from === selected || wire.edge.to === selected)) return true;
-    if (wire.end === selected) return true;
+    if (wire.from === selected || wire.to === selected) return true;
     if (selected.role !== "node" || !selected.node) return false;
     for (const value of wire.values) {
       if (!this.near.has(value)) continue;
       const isOut = this.tree.source(value) === selected.node.id;
       if (isOut) return true;
-      const to = wire.edge?.to ?? wire.end;
-      for (let item: Item | null = selected; item; item = item.parent) if (item === to) return true;
-      if (!wire.edge && wire.end && this.isInside(value, wire.end)) return true;
+      for (let item: Item | null = selected; item; item = item.parent) if (item === wire.to) return true;
+      if (!wire.to && wire.from && this.isInside(value, wire.from)) return true;
     }
     return false;
   }
@@ -516,7 +521,7 @@ export class View {
     if (this.camera.k < 0.3) return;
     const end = points.at(-1)!;
     pen.fillStyle = isLit ? palette.accent : palette.wire;
-    if (wire.edge || wire.end && this.isEntering(wire)) {
+    if (wire.to) {
       pen.beginPath();
       pen.moveTo(end.x, end.y);
       pen.lineTo(end.x - 4, end.y - 7);
@@ -525,9 +530,26 @@ export class View {
     }
   }
 
-  private isEntering(wire: Wire): boolean {
-    const group = wire.end?.parent;
-    return group?.ins.get(wire.end!) === wire.values;
+  private drawStub(stub: Stub, local: Box): void {
+    const x = stub.x + 16, y = stub.y;
+    if (x < local.x - 200 || x > local.x + local.w || y < local.y || y > local.y + local.h + 30) return;
+    const { pen, palette } = this;
+    const lit = stub.wires.some((wire) => this.isLit(wire));
+    const names = [...new Set(stub.wires.flatMap((w) => [...w.values].map((v) => this.program.nodes[v]!.name)))];
+    const text = names.length > 2 ? `${names.length} values from above` : names.join(", ");
+    pen.strokeStyle = pen.fillStyle = lit ? palette.accent : palette.wire;
+    pen.lineWidth = 1.2;
+    pen.setLineDash([2, 2]);
+    pen.beginPath();
+    pen.moveTo(x, y);
+    pen.lineTo(x, y - 13);
+    pen.stroke();
+    pen.setLineDash([]);
+    pen.font = `italic 10px ${FONT}`;
+    pen.fillStyle = lit ? palette.accent : palette.muted;
+    pen.textAlign = "left";
+    pen.textBaseline = "middle";
+    pen.fillText(clip(text, 28), x + 5, y - 9);
   }
 
   private wireText(wire: Wire): string {
@@ -539,7 +561,7 @@ export class View {
   }
 
   private drawLabel(wire: Wire, x: number, y: number, local: Box): void {
-    if (!wire.edge && !this.isEntering(wire)) return;
+    if (!wire.to) return;
     const text = clip(this.wireText(wire), 40);
     if (!text) return;
     const p = middle(wire.points);
@@ -608,6 +630,19 @@ export class View {
     this.drawHandle(box.x + box.w - 20, box.y + 18, true);
   }
 
+  /** A strip at the bottom of a folded group: who computes what is inside. */
+  private drawParts(parts: [string, number][], box: Box): void {
+    const { pen } = this;
+    const total = parts.reduce((sum, [, count]) => sum + count, 0);
+    let x = box.x + 12;
+    for (const [colour, count] of parts) {
+      const w = ((box.w - 24) * count) / total;
+      pen.fillStyle = colour;
+      pen.fillRect(x, box.y + box.h - 6, w, 2.5);
+      x += w;
+    }
+  }
+
   private drawHandle(x: number, y: number, isOpen: boolean): void {
     const { pen, palette } = this;
     pen.strokeStyle = palette.muted;
@@ -665,6 +700,7 @@ export class View {
       pen.fillText(fitText(clip(sub, 46), `11px ${FONT}`, box.w - 20), box.x + box.w / 2, box.y + box.h / 2 + 9.5);
     }
     if (isGroup) this.drawHandle(box.x + box.w - 16, box.y + 16, false);
+    if (isGroup && this.parts && !colour) this.drawParts(this.parts(item), box);
     const marks = isGroup ? this.marksIn.get(item) : undefined;
     if (marks) {
       const text = String(marks), font = `600 10px ${FONT}`;

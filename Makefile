@@ -11,7 +11,7 @@
 #   make sweep   timm and transformers architectures exported and compared with eager
 #   make fuzz    random programs through every way, compared with eager; COUNT=20000 SEED=0
 #   make site    the documentation as a site: build/site/index.html
-#   make index   which file of lostwax/ops knows which operator, anew
+#   make index   which file of lostwax/ops knows which operator, anew; the page of errors, too
 #   make explorer  the page of lostwax.explore anew, after a change in explorer/; needs node and npm
 #   make lock    constraints.txt anew, with the registry's newest versions
 #   make fresh   demo and tests in empty Debian 12 and 13 roots (as root; needs debootstrap)
@@ -87,6 +87,7 @@ site: $(SITE_STAMP)
 
 index: $(STAMP)
 	$(BIN)/python -m tests.ops.index
+	$(BIN)/python -m tests.error_page
 
 lock: $(STAMP)
 	$(BIN)/python .ci/lock

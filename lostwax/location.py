@@ -7,6 +7,7 @@ Layer 0: imports nothing of the house but `cache`.
 from __future__ import annotations
 
 import functools
+import itertools
 import linecache
 import os
 import re
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import NamedTuple
 
 from lostwax.cache import Cache, cached
 
@@ -63,6 +65,57 @@ def shorten_path(file: str) -> str:
     shown = show_path(file)
     is_below = not os.path.isabs(shown) and file != f"/{shown}"  # everything is below of "/"
     return shown if is_below else Path(file).name
+
+
+class Span(NamedTuple):
+    """A part of a line of the user's program: columns in bytes, as Python counts them."""
+
+    file: str
+    line: int
+    function: str
+    start: int
+    end: int
+    """Where the line ends, if what stands there goes on below."""
+
+
+def locate_span(frame: FrameType) -> Span | None:
+    """What runs now in a frame; None if the interpreter keeps no columns."""
+    code = frame.f_code
+    found = next(itertools.islice(code.co_positions(), frame.f_lasti // 2, None), None)
+    line, last, start, end = found or (None, None, None, None)
+    if line is None or last is None or start is None or end is None:
+        return None
+    return Span(code.co_filename, line, code.co_name, start, end if line == last else sys.maxsize)
+
+
+def read_columns(span: Span) -> tuple[str, int, int] | None:
+    """The stripped line, and from which to which of its characters a span goes; None if that is
+    all of it, or it cannot be read."""
+    whole = linecache.getline(span.file, span.line).rstrip()
+    source, data = whole.lstrip(), whole.encode()
+    indent = len(whole) - len(source)
+    start = len(data[: span.start].decode(errors="ignore")) - indent
+    end = len(data[: span.end].decode(errors="ignore")) - indent
+    if not 0 <= start < end <= len(source) or end - start == len(source):
+        return None
+    return source, start, end
+
+
+def mark_span(text: str, span: Span) -> str:
+    """A text with `^^^` below the part of the user's line, at the first place that shows it."""
+    place = f"{show_path(span.file)}:{span.line} in {span.function}: "
+    if place not in text or (columns := read_columns(span)) is None:
+        return text
+    source, start, end = columns
+    lines = text.split("\n")
+    for i, line in enumerate(lines):
+        if line.endswith(place + source):
+            before = " " * (len(line) - len(source) + start)
+            marks = before + "^" * (end - start)
+            if lines[i + 1 : i + 2] != [marks]:
+                lines.insert(i + 1, marks)
+            break
+    return "\n".join(lines)
 
 
 NOWHERE = Location("<unknown>", 0, "<unknown>")

@@ -192,7 +192,7 @@ def test_guards_are_respected_and_refusals_are_told() -> None:
     result = check(program, Halves(), inputs=[(torch.randn(3), 3)])
     assert not result.ok
     with pytest.raises(
-        CheckError, match=r"^nothing was compared\nthe program refuses: inputs\[0\]"
+        CheckError, match=r"^\[LW0504\] nothing was compared\nthe program refuses: inputs\[0\]"
     ):
         result.raise_on_difference()
 

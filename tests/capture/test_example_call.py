@@ -97,7 +97,7 @@ def test_what_was_left_out_at_capture_is_fixed() -> None:
     with pytest.raises(InputValueError) as error:
         module(X, scale=4.0)
     assert error.value.path == "scale"
-    assert str(error.value) == (
+    assert error.value.args[0] == (
         "scale is the float 4.0, but it was left out at capture, and its default, the float 3.0, "
         "is baked into the program\n"
         "  fix: leave it out, or capture it again with this argument"
@@ -227,7 +227,7 @@ WRONG_CALLS = [
 def test_an_example_call_that_does_not_fit(args, kwargs, path, what, way, sizes) -> None:
     with pytest.raises(InputStructureError) as error:
         export(Declared(), args, kwargs, dynamic_shapes=sizes)
-    first, declared, called, fix = str(error.value).splitlines()
+    first, declared, called, fix = error.value.args[0].splitlines()
     assert first == f"the example call does not fit Declared.forward: {what}"
     assert declared == "  declared: Declared.forward(x, mask, *, scale=1.0)"
     assert called.startswith("  called:   (f32[")

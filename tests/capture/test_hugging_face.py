@@ -111,7 +111,7 @@ except ConstraintViolationError as error:
     assert any("is_causal = q_length > 1" in line for line in rest), error
     what, _, code = first.partition("; declare ")
     assert (what, code) == (
-        "a declared dimension cannot vary as declared", 'seq = Dim("seq", min=2)'
+        "[LW0201] a declared dimension cannot vary as declared", 'seq = Dim("seq", min=2)'
     )
     exec(code, {"Dim": lostwax.Dim}, names := {})
 sizes["ids"][1] = names["seq"]

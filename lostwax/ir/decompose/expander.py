@@ -31,7 +31,9 @@ Decomposition = Callable[..., Any]
 
 
 class CannotExpand(LostwaxError):
-    """This call cannot be taken apart in the way that was tried."""
+    """This call cannot be taken apart in the way that was tried. Users meet it in others' texts."""
+
+    code = ""
 
 
 class Composite:

@@ -135,7 +135,8 @@ def test_what_is_asked_of_an_input_is_checked(name: str) -> None:
     ours = program.module()
     torch.testing.assert_close(ours(example), forward(example))
     assert not torch.equal(forward(other).detach(), forward(example).detach())
-    text = rf"^x: {re.escape(name.strip())} is .* here, and was .* at capture, where the original "
+    asked = re.escape(name.strip())
+    text = rf"^\[LW0402\] x: {asked} is .* here, and was .* at capture, where the original "
     with pytest.raises(
         InputValueError, match=rf"{text}asks it\n  at tests/\S+test_python_questions\.py:\d+"
     ) as error:
@@ -330,7 +331,9 @@ def test_one_tensor_in_two_places(forward: Callable[..., Tensor]) -> None:
     ):
         ours = export(forward, example).module()
         torch.testing.assert_close(ours(*example), forward(*example))
-        with pytest.raises(InputValueError, match=rf"^{text}\n  why: .*`a is b`.*\n  fix: pass "):
+        with pytest.raises(
+            InputValueError, match=rf"^\[LW0402\] {text}\n  why: .*`a is b`.*\n  fix: pass "
+        ):
             ours(*other)
 
 
@@ -503,9 +506,8 @@ def test_a_program_that_is_exported_asks_what_it_asked(name: str) -> None:
 
     ours = again(export(forward, (example,)), example)
     torch.testing.assert_close(ours(example), forward(example))
-    text = (
-        rf"^\w+: {re.escape(name.strip())} is .* here, and was .*\n  at \S+/test_python_q\w+.py:\d+"
-    )
+    asked = re.escape(name.strip())
+    text = rf"^\[LW0402\] \w+: {asked} is .* here, and was .*\n  at \S+/test_python_q\w+.py:\d+"
     with pytest.raises(InputValueError, match=text):
         ours(other)
 

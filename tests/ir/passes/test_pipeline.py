@@ -224,7 +224,9 @@ def test_a_pass_that_makes_an_ill_typed_call(program):
             if node.target is aten.addmm.default:
                 node.args = (node.args[0], node.args[2], node.args[1])
 
-    with pytest.raises(PassError, match=r"the pass 'breaks' failed: node 'addmm' cannot be typed"):
+    with pytest.raises(
+        PassError, match=r"the pass 'breaks' failed: .*node 'addmm' cannot be typed"
+    ):
         Pipeline((breaks,))(program)
 
 

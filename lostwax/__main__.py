@@ -1,0 +1,5 @@
+"""`python -m lostwax`."""
+
+from lostwax.cli.app import main
+
+main()

@@ -1,0 +1,266 @@
+"""The commands and their options. Each imports what it does when it is called. Must not import
+torch, nor what does."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from lostwax.cli.outcome import Outcome, finish
+
+app = typer.Typer(
+    name="lostwax",
+    help="Captures PyTorch programs ahead of time, shows, checks, lowers and runs them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="A MODEL is MODULE:FACTORY, path/to/model.py:FACTORY, timm:resnet50 or "
+    "transformers:bert, with options: timm:resnet50?num_classes=10. Its factory returns a module "
+    "and example inputs. Exit codes: 0 done, 1 an exception of the model's, 2 the command line is "
+    "wrong, 3 refused, 4 the answer is no.",
+)
+
+
+class Form(StrEnum):
+    """What is written."""
+
+    pt2 = "pt2"
+    core = "core"
+    edge = "edge"
+    pte = "pte"
+
+
+class Flow(StrEnum):
+    """What becomes of branches on data."""
+
+    capture = "capture"
+    refuse = "refuse"
+    sizes = "sizes"
+
+
+def complete_code(incomplete: str) -> list[tuple[str, str]]:
+    from lostwax.cli.explaining import list_codes
+
+    return [each for each in list_codes() if each[0].startswith(incomplete.upper())]
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Traceback = Annotated[bool, typer.Option("--traceback", help="Show where an error comes from.")]
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="See below: lostwax --help.")]
+Models = Annotated[list[str], typer.Argument(metavar="MODEL...", help="See lostwax --help.")]
+File = Annotated[str, typer.Argument(metavar="FILE", help="A .pt2 or .pte file.")]
+Out = Annotated[
+    str | None, typer.Option("-o", "--output", help="The file, or the folder for several.")
+]
+Name = Annotated[str, typer.Option("--name", help="The program or method, if there are several.")]
+Seed = Annotated[int, typer.Option("--seed", help="For random weights and inputs.")]
+Backend = Annotated[str, typer.Option("--backend", help="Hand parts to a backend: xnnpack.")]
+Dynamic = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dynamic",
+        "-d",
+        help="A size that varies: batch, batch:1..64, 1=length, tokens.1=length:1..512.",
+    ),
+]
+
+
+def show_version(asked: bool) -> None:
+    if asked:
+        import sys
+
+        typer.echo(f"lostwax {sys.modules['lostwax'].__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="The version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def export(
+    models: Models,
+    output: Out = None,
+    dynamic: Dynamic = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse what Python does beside tensors.")
+    ] = False,
+    core: Annotated[bool, typer.Option("--core", help="In core ATen.")] = False,
+    edge: Annotated[bool, typer.Option("--edge", help="A listing in the Edge dialect.")] = False,
+    pte: Annotated[bool, typer.Option("--pte", help="A .pte file for ExecuTorch.")] = False,
+    backend: Backend = "",
+    control_flow: Annotated[
+        Flow, typer.Option("--control-flow", help="Branches on data.")
+    ] = Flow.capture,
+    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Processes side by side.")] = 1,
+    ray: Annotated[bool, typer.Option("--ray", help="Run on Ray, if it is installed.")] = False,
+    seed: Seed = 0,
+    as_json: Json = False,
+    traceback: Traceback = False,
+) -> None:
+    """Export models to files."""
+
+    def work() -> Outcome:
+        from lostwax.cli.exporting import Options, choose_form, export_models
+
+        form = choose_form(output, core, edge, pte, backend)
+        options = Options(tuple(dynamic or ()), strict, form, backend, control_flow.value, seed)
+        return export_models(models, output, options, jobs, ray)
+
+    finish("export", work, as_json=as_json, show_traceback=traceback)
+
+
+@app.command()
+def show(
+    file: File,
+    ops: Annotated[bool, typer.Option("--ops", help="How often each operator is called.")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="The memory plan.")] = False,
+    name: Name = "",
+    as_json: Json = False,
+    traceback: Traceback = False,
+) -> None:
+    """Show a program: its text, signature, ranges and guards."""
+
+    def work() -> Outcome:
+        from lostwax.cli.programs import show_file
+
+        return show_file(file, name, ops, memory)
+
+    finish("show", work, as_json=as_json, show_traceback=traceback)
+
+
+@app.command()
+def check(
+    targets: Annotated[
+        list[str], typer.Argument(metavar="[FILE] MODEL", help="A .pt2 file, and its model.")
+    ],
+    draws: Annotated[int, typer.Option("--draws", min=0, help="How many sizes are drawn.")] = 8,
+    own_weights: Annotated[
+        bool, typer.Option("--own-weights", help="Keep the model's weights, not the file's.")
+    ] = False,
+    dynamic: Dynamic = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+    traceback: Traceback = False,
+) -> None:
+    """Compare a program with its model, at the example and at drawn sizes."""
+
+    def work() -> Outcome:
+        from lostwax.cli.running import check_program, split_targets
+
+        file, model = split_targets(targets)
+        return check_program(file, model, draws, own_weights, dynamic or (), seed)
+
+    finish("check", work, as_json=as_json, show_traceback=traceback)
+
+
+@app.command()
+def diff(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="A .pt2 file.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="A .pt2 file.")],
+    as_json: Json = False,
+    traceback: Traceback = False,
+) -> None:
+    """List what differs between two programs."""
+
+    def work() -> Outcome:
+        from lostwax.cli.programs import diff_files
+
+        return diff_files(old, new)
+
+    finish("diff", work, as_json=as_json, show_traceback=traceback)
+
+
+@app.command()
+def run(
+    file: File,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", "-i", help="A .pt or .npy file for each input, in order."),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", help="Write the results: a .pt file.")
+    ] = None,
+    name: Name = "",
+    as_json: Json = False,
+    traceback: Traceback = False,
+) -> None:
+    """Run a program, with its example inputs or with those of files."""
+
+    def work() -> Outcome:
+        from lostwax.cli.running import run_file
+
+        return run_file(file, inputs or (), output, name)
+
+    finish("run", work, as_json=as_json, show_traceback=traceback)
+
+
+@app.command()
+def lower(
+    file: File,
+    output: Out = None,
+    form: Annotated[Form, typer.Option("--to", help="What is written.")] = Form.pte,
+    backend: Backend = "",
+    as_json: Json = False,
+    traceback: Traceback = False,
+) -> None:
+    """Lower the program of a .pt2 file: to a .pte file, or to core ATen."""
+
+    def work() -> Outcome:
+        from lostwax.cli.exporting import lower_file
+
+        return lower_file(file, output, form.value, backend)
+
+    finish("lower", work, as_json=as_json, show_traceback=traceback)
+
+
+@app.command()
+def bench(
+    file: File,
+    model: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="Run this in eager beside it.")
+    ] = None,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="How many calls count.")] = 20,
+    seed: Seed = 0,
+    as_json: Json = False,
+    traceback: Traceback = False,
+) -> None:
+    """Time a program, and beside it the model in eager."""
+
+    def work() -> Outcome:
+        from lostwax.cli.running import bench_file
+
+        return bench_file(file, model or "", repeat, seed)
+
+    finish("bench", work, as_json=as_json, show_traceback=traceback)
+
+
+@app.command()
+def explain(
+    code: Annotated[
+        str | None,
+        typer.Argument(metavar="[CODE]", help="LW0102, or a class.", autocompletion=complete_code),
+    ] = None,
+    as_json: Json = False,
+    traceback: Traceback = False,
+) -> None:
+    """Explain an error: its cause, what to do, an example and the example mended."""
+
+    def work() -> Outcome:
+        from lostwax.cli.explaining import explain_code
+
+        return explain_code(code)
+
+    finish("explain", work, as_json=as_json, show_traceback=traceback)
+
+
+def main() -> None:
+    """The entry point."""
+    app(prog_name="lostwax")

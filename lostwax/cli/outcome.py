@@ -1,0 +1,187 @@
+"""How a command ends: what it prints, as text or as JSON, and the exit code. The form of the JSON
+is told in docs/command-line.md, and its number goes up when a script could notice.
+
+Must not import torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from lostwax.errors import CommandError, LostwaxError
+from lostwax.location import find_user_frame, show_path
+
+SCHEMA = "lostwax/1"
+
+
+class Exit(IntEnum):
+    """The exit codes of all commands."""
+
+    OK = 0
+    FAULT = 1
+    """An exception of somebody's code: the model's, or ours."""
+    USAGE = 2
+    """The command line is wrong: an option, a file, a module, a factory."""
+    REFUSED = 3
+    """lostwax refuses the model or the file, with a code."""
+    DIFFERS = 4
+    """The command did its work, and the answer is no: programs differ, problems were found."""
+    INTERRUPTED = 130
+
+
+@dataclass
+class Outcome:
+    """What a command found: as data, and as text for people."""
+
+    result: Any
+    text: str
+    exit: Exit = Exit.OK
+    notes: list[str] = field(default_factory=list)
+    """Lines for people that are not part of the answer: they go to stderr."""
+
+
+def finish(
+    command: str, work: Callable[[], Outcome], *, as_json: bool, show_traceback: bool
+) -> None:
+    """Do the work, print its outcome or its error, and leave with the exit code."""
+    told: list[dict[str, Any]] = []
+    with _quiet_stdout(), _collect_warnings(told):
+        outcome, error = run_safely(work, show_traceback)
+    for each in () if as_json else told:
+        _say(f"warning: {_write_place(each)}{each['message']}")
+    code = outcome.exit if outcome is not None else Exit(error["exit"])
+    if as_json:
+        result = None if outcome is None else outcome.result
+        _print(write_json(command, code, result, error, told))
+    elif outcome is not None:
+        for note in outcome.notes:
+            _say(note)
+        _print(outcome.text)
+    else:
+        _say(write_error(error))
+    sys.stdout.flush()
+    raise SystemExit(int(code))
+
+
+def run_safely(
+    work: Callable[[], Outcome], show_traceback: bool
+) -> tuple[Outcome | None, dict[str, Any]]:
+    """The outcome of the work, or what is to be told of its error."""
+    try:
+        return work(), {}
+    except KeyboardInterrupt as error:
+        return None, describe_error(error, Exit.INTERRUPTED, show_traceback)
+    except CommandError as error:
+        return None, describe_error(error, Exit.USAGE, show_traceback)
+    except LostwaxError as error:
+        return None, describe_error(error, Exit.REFUSED, show_traceback)
+    except Exception as error:
+        return None, describe_error(error, Exit.FAULT, show_traceback)
+
+
+def describe_error(error: BaseException, code: Exit, show_traceback: bool) -> dict[str, Any]:
+    """An error as data."""
+    is_own = isinstance(error, LostwaxError)
+    span = error.span if isinstance(error, LostwaxError) else None
+    place = _find_raised(error) if span is None else (show_path(span.file), span.line)
+    return {
+        "exit": int(code),
+        "code": error.code if isinstance(error, LostwaxError) else None,
+        "class": type(error).__name__,
+        "message": str(error) if is_own else str(error).strip() or type(error).__name__,
+        "file": place[0] if place else None,
+        "line": place[1] if place else None,
+        "column": None if span is None else span.start + 1,
+        "traceback": "".join(traceback.format_exception(error)) if show_traceback else None,
+    }
+
+
+def _find_raised(error: BaseException) -> tuple[str, int] | None:
+    """The innermost line of the user's that an exception has come through."""
+    found, each = None, error.__traceback__
+    while each is not None:
+        if find_user_frame(each.tb_frame) is each.tb_frame:
+            found = (show_path(each.tb_frame.f_code.co_filename), each.tb_lineno)
+        each = each.tb_next
+    return found
+
+
+def write_error(error: dict[str, Any]) -> str:
+    """An error for people: no traceback unless one was asked for."""
+    if error["traceback"]:
+        return str(error["traceback"]).rstrip()
+    if error["exit"] == Exit.INTERRUPTED:
+        return "interrupted"
+    if error["code"]:
+        more = "" if error["exit"] == Exit.USAGE else f"\n  more: lostwax explain {error['code']}"
+        return f"error: {error['message']}{more}"
+    where = f"\n  at {error['file']}:{error['line']}" if error["file"] else ""
+    return f"error: {error['class']}: {error['message']}{where}\n  more: --traceback"
+
+
+def write_json(
+    command: str, code: Exit, result: Any, error: dict[str, Any], told: list[dict[str, Any]]
+) -> str:
+    """The one object that `--json` prints."""
+    face = sys.modules["lostwax"]  # it is above: not imported from here
+    envelope = {
+        "schema": SCHEMA,
+        "lostwax": face.__version__,
+        "command": command,
+        "exit": int(code),
+        "result": result,
+        "error": error or None,
+        "warnings": told,
+    }
+    return json.dumps(envelope, indent=2, default=str, ensure_ascii=False)
+
+
+@contextlib.contextmanager
+def _quiet_stdout() -> Iterator[None]:
+    """What the model prints is not the command's answer: it goes to stderr."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
+@contextlib.contextmanager
+def _collect_warnings(told: list[dict[str, Any]]) -> Iterator[None]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        try:
+            yield
+        finally:
+            for each in caught:
+                said = {
+                    "message": str(each.message),
+                    "file": show_path(each.filename),
+                    "line": each.lineno,
+                }
+                if said not in told:
+                    told.append(said)
+
+
+def _write_place(each: dict[str, Any]) -> str:
+    return f"{each['file']}:{each['line']}: " if each["file"] else ""
+
+
+def _print(text: str) -> None:
+    if not text:
+        return
+    try:
+        print(text, flush=True)  # noqa: T201
+    except BrokenPipeError:  # `lostwax show … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,241 @@
+"""Programs in files, described: what `lostwax show`, `diff` and `export` tell of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lostwax.cli.outcome import Exit, Outcome
+from lostwax.errors import CommandError, LoweringError
+from lostwax.ir.diff import diff
+from lostwax.ir.graph.lookup import all_nodes
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.ranges import limits_by_name
+from lostwax.ir.signature import InputKind, OutputKind
+from lostwax.ir.text import graph_text, target_text, type_text
+from lostwax.pt2 import load
+from lostwax.pte import dump
+from lostwax.pte.file.reader import read_file
+
+
+def load_programs(file: str, *, weights: bool = True) -> dict[str, ExportedProgram]:
+    """The programs of a `.pt2` file, by name."""
+    if not Path(file).is_file():
+        raise CommandError(f"there is no file {file!r}")
+    return load(file, weights=weights, by_name=True)
+
+
+def load_program(file: str, name: str = "") -> ExportedProgram:
+    """The program of a file, or the one of that name."""
+    programs = load_programs(file)
+    if name and name not in programs:
+        raise CommandError(f"{file} has no program {name!r}; it has {', '.join(programs)}")
+    if len(programs) > 1 and not name:
+        raise CommandError(f"{file} has several programs: --name {', --name '.join(programs)}")
+    return programs[name or next(iter(programs))]
+
+
+def write_bytes(size: float) -> str:
+    """A size as people read it."""
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.2f} GB"
+
+
+# -------------------------------------------------------------------------------------- one program
+
+
+def describe_program(program: ExportedProgram) -> dict[str, Any]:
+    """What a program is, as data."""
+    signature = program.graph_signature
+    types = {node.name: type_text(node.meta.get("val")) for node in program.graph.nodes}
+    inputs, outputs = [], []
+    for given in signature.input_specs:
+        name = getattr(given.arg, "name", str(given.arg))
+        kind = given.kind.name.lower()
+        inputs.append({"name": name, "kind": kind, "type": types.get(name), "target": given.target})
+    for made in signature.output_specs:
+        name = getattr(made.arg, "name", str(made.arg))
+        kind = made.kind.name.lower()
+        outputs.append({"name": name, "kind": kind, "type": types.get(name), "target": made.target})
+    user_inputs = [i for i in inputs if i["kind"] == InputKind.USER_INPUT.name.lower()]
+    user_outputs = [o for o in outputs if o["kind"] == OutputKind.USER_OUTPUT.name.lower()]
+    return {
+        "dialect": program.dialect,
+        "inputs": {i["name"]: i["type"] for i in user_inputs},
+        "outputs": {o["name"]: o["type"] for o in user_outputs},
+        "signature": {"inputs": inputs, "outputs": outputs},
+        "ranges": {
+            k: _write_range(v) for k, v in limits_by_name(program.range_constraints).items()
+        },
+        "guards": [
+            {"condition": str(g.cond), "kind": g.kind, "reason": g.reason, "at": str(g.where)}
+            for g in program.guards
+        ],
+        "operators": dict(count_operators(program)),
+        "parameters": sum(
+            t.numel() for t in program.state_dict.values() if isinstance(t, torch.nn.Parameter)
+        ),
+    }
+
+
+def _write_range(limits: tuple[int | None, int | None]) -> str:
+    low, high = ("" if each is None else str(each) for each in limits)
+    return f"{low}..{high}"
+
+
+def count_operators(program: ExportedProgram) -> Counter[str]:
+    """How often each operator is called, in the bodies of control flow, too."""
+    nodes = (n for n in all_nodes(program.graph_module) if n.op == "call_function")
+    return Counter(dict(Counter(target_text(n.target) for n in nodes).most_common()))
+
+
+def show_file(file: str, name: str, ops: bool, memory: bool) -> Outcome:
+    """What is in a file: the programs, or how often each operator is in them, or their memory."""
+    if not Path(file).is_file():
+        raise CommandError(f"there is no file {file!r}")
+    if file.endswith(".pte"):
+        return _show_executable(file, ops, memory)
+    programs = load_programs(file, weights=memory)
+    if name:
+        programs = {name: load_program(file, name)}
+    described = {key: describe_program(each) for key, each in programs.items()}
+    texts = []
+    for key, each in programs.items():
+        told = described[key]
+        if memory:
+            told["memory"] = plan_program(each)
+            text = _write_memory(told["memory"])
+        elif ops:
+            text = write_histogram(told["operators"])
+        else:
+            told["text"] = graph_text(each.graph)
+            text = _write_program(told)
+        texts.append(f"{key}:\n{text}" if len(programs) > 1 else text)
+    return Outcome({"file": file, "programs": described}, "\n\n".join(texts))
+
+
+def _write_program(told: Mapping[str, Any]) -> str:
+    signature = told["signature"]
+    lines = [told["text"], "", "inputs"]
+    lines += [_write_argument(each) for each in signature["inputs"]]
+    lines += ["outputs", *(_write_argument(each) for each in signature["outputs"])]
+    if told["ranges"]:
+        lines += ["ranges", *(f"  {name} in {text}" for name, text in told["ranges"].items())]
+    if told["guards"]:
+        lines.append("guards")
+        for each in told["guards"]:
+            lines += [f"  {each['condition']}", f"    {each['reason']}", f"    at {each['at']}"]
+    return "\n".join(lines)
+
+
+def _write_argument(each: Mapping[str, Any]) -> str:
+    target = f"  {each['target']}" if each["target"] else ""
+    return f"  {each['name']}: {each['type']}  {each['kind']}{target}"
+
+
+def write_histogram(operators: Mapping[str, int]) -> str:
+    """Operators with how often each is called, the most frequent first."""
+    ordered = sorted(operators.items(), key=lambda item: (-item[1], item[0]))
+    most = max(operators.values(), default=1)
+    width = max((len(name) for name in operators), default=0)
+    lines = [f"{n:6}  {name:{width}}  {'█' * max(round(24 * n / most), 1)}" for name, n in ordered]
+    return "\n".join([*lines, f"{sum(operators.values()):6}  in all"])
+
+
+def plan_program(program: ExportedProgram) -> dict[str, Any]:
+    """The memory that a program needs: its weights, and the arena if it is lowered."""
+    weights = {id(t): t for t in (*program.state_dict.values(), *program.constants.values())}
+    tensors = [t for t in weights.values() if isinstance(t, torch.Tensor)]
+    told: dict[str, Any] = {
+        "weight_bytes": sum(t.numel() * t.element_size() for t in tensors),
+        "arena_bytes": None,
+        "not_planned": None,
+    }
+    try:
+        told["arena_bytes"] = program.to_edge().to_executable().arena_sizes["forward"]
+    except LoweringError as error:
+        told["not_planned"] = str(error)
+    return told
+
+
+def _write_memory(told: Mapping[str, Any]) -> str:
+    lines = [f"weights: {write_bytes(told['weight_bytes'])}"]
+    if told["arena_bytes"] is not None:
+        lines.append(f"arena, as planned for an executable: {write_bytes(told['arena_bytes'])}")
+    else:
+        lines.append(f"the arena cannot be planned: {told['not_planned']}")
+    return "\n".join(lines)
+
+
+# -------------------------------------------------------------------------------------- executables
+
+
+def _show_executable(file: str, ops: bool, memory: bool) -> Outcome:
+    found = read_file(Path(file).read_bytes())
+    methods: dict[str, Any] = {}
+    for plan in found.program["execution_plan"] or ():
+        calls: Counter[str] = Counter()
+        for chain in plan["chains"] or ():
+            for step in chain["instructions"] or ():
+                call = step["instr_args"]
+                if call[""] == "KernelCall":
+                    kernel = plan["operators"][call["op_index"]]
+                    calls[".".join(filter(None, (kernel["name"], kernel["overload"])))] += 1
+                elif call[""] == "DelegateCall":
+                    calls[plan["delegates"][call["delegate_index"]]["id"]] += 1
+        arenas = [int(size) for size in plan["non_const_buffer_sizes"] or ()]
+        methods[plan["name"]] = {"operators": dict(calls), "arena_bytes": arenas}
+    data = sum(size for _, size in found.segments)
+    result = {"file": file, "bytes": found.size, "data_bytes": data, "methods": methods}
+    if memory:
+        lines = [f"weights: {write_bytes(data)}"]
+        lines += [f"{m}: arena {write_bytes(sum(t['arena_bytes']))}" for m, t in methods.items()]
+        return Outcome(result, "\n".join(lines))
+    if ops:
+        texts = (f"{m}:\n{write_histogram(t['operators'])}" for m, t in methods.items())
+        return Outcome(result, "\n\n".join(texts))
+    text = dump(file)
+    return Outcome({**result, "text": text}, text)
+
+
+# ------------------------------------------------------------------------------------ two programs
+
+
+def diff_files(old: str, new: str) -> Outcome:
+    """What differs between the programs of two files."""
+    before, after = load_programs(old), load_programs(new)
+    changes: list[dict[str, str]] = []
+    lines: list[str] = []
+    for name in [*before, *(n for n in after if n not in before)]:
+        if name not in before or name not in after:
+            changes.append(
+                {
+                    "program": name,
+                    "kind": "program",
+                    "name": name,
+                    "old": name if name in before else "",
+                    "new": name if name in after else "",
+                }
+            )
+            lines.append(f"{'-' if name in before else '+'} program {name}")
+            continue
+        for each in diff(before[name], after[name]):
+            changes.append(
+                {
+                    "program": name,
+                    "kind": each.kind,
+                    "name": each.name,
+                    "old": each.old,
+                    "new": each.new,
+                }
+            )
+            lines.append(str(each) if len(before) == 1 else f"{name}: {each}")
+    code = Exit.DIFFERS if changes else Exit.OK
+    return Outcome({"changes": changes}, "\n".join(lines) or "no differences", code)

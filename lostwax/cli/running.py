@@ -1,0 +1,178 @@
+"""`lostwax check`, `run` and `bench`: programs at work."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import nn
+
+from lostwax.capture.check import CheckResult, check
+from lostwax.capture.export import export
+from lostwax.cli.factories import Model, build_model, read_dynamic
+from lostwax.cli.outcome import Exit, Outcome
+from lostwax.cli.programs import load_program
+from lostwax.cli.progress import show_status
+from lostwax.errors import CommandError
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.text import dtype_text
+from lostwax.pte import load_runtime
+
+
+def split_targets(targets: Sequence[str]) -> tuple[str, str]:
+    """A file and a model, or a model alone."""
+    if len(targets) == 1 and not targets[0].endswith(".pt2"):
+        return "", targets[0]
+    if len(targets) != 2 or not targets[0].endswith(".pt2"):
+        raise CommandError("check takes a .pt2 file and its model, or a model alone")
+    return targets[0], targets[1]
+
+
+def check_program(
+    file: str, spec: str, draws: int, own_weights: bool, dynamic: Sequence[str], seed: int
+) -> Outcome:
+    """Compare the program of a file with a model, or a model with its own program if there is no
+    file."""
+    model = build_model(spec, seed)
+    if file:
+        program = load_program(file)
+        if not own_weights:
+            _take_weights(model.module, program, file)
+    else:
+        shapes = read_dynamic(dynamic, model)
+        program = export(
+            model.module, model.args, dict(model.kwargs) or None, dynamic_shapes=shapes
+        )
+    with show_status(f"checking {file or spec}"):
+        found = check(program, model.module, draws=draws, seed=seed)
+    return Outcome(_describe_check(found), found.report, Exit.OK if found.ok else Exit.DIFFERS)
+
+
+def _describe_check(found: CheckResult) -> dict[str, Any]:
+    differences = [
+        {"case": d.case, "what": d.what, "node": d.node, "counterexample": d.counterexample}
+        for d in found.differences
+    ]
+    listed = {"agreed": list(found.agreed), "refused": list(found.refused)}
+    return {"ok": found.ok, **listed, "differences": differences}
+
+
+def _take_weights(module: Any, program: ExportedProgram, file: str) -> None:
+    """The weights of the file into the model: those that a factory draws are others each time."""
+    if not isinstance(module, nn.Module):
+        return
+    own = module.state_dict(keep_vars=True)
+    strange = [n for n, t in program.state_dict.items() if n not in own or own[n].shape != t.shape]
+    if strange:
+        raise CommandError(
+            f"the weights of {file} do not fit the model: {strange[0]!r} is not in both with one "
+            "size\n  instead: the factory that the file was exported from, or --own-weights"
+        )
+    module.load_state_dict(program.state_dict, strict=False)
+
+
+def run_file(file: str, inputs: Sequence[str], output: str | None, name: str) -> Outcome:
+    """Run a program once, with inputs from files, or with the example that is in it."""
+    if not Path(file).is_file():
+        raise CommandError(f"there is no file {file!r}")
+    given = [_read_input(each) for each in inputs]
+    start = time.perf_counter()
+    if file.endswith(".pte"):
+        if not given:
+            raise CommandError("a .pte file has no example inputs\n  instead: --input x.npy")
+        results: Any = load_runtime(file).run(given, method=name or "forward")
+    else:
+        call = _prepare(load_program(file, name), given, file)
+        start = time.perf_counter()
+        with torch.no_grad():
+            results = call()
+    seconds = time.perf_counter() - start
+    if output is not None:
+        torch.save(results, output)
+    leaves = pytree.tree_leaves(results)
+    described = [_describe_value(leaf) for leaf in leaves]
+    lines = [each["text"] for each in described]
+    if output is not None:
+        lines.append(f"written to {output}")
+    return Outcome({"seconds": seconds, "results": described, "file": output}, "\n".join(lines))
+
+
+def _read_input(file: str) -> Any:
+    if not Path(file).is_file():
+        raise CommandError(f"there is no file {file!r}")
+    if file.endswith(".npy"):
+        import numpy
+
+        return torch.from_numpy(numpy.load(file))
+    return torch.load(file, weights_only=True)
+
+
+def _prepare(program: ExportedProgram, given: Sequence[Any], file: str) -> Callable[[], Any]:
+    if given:
+        args, kwargs = tuple(given), dict[str, Any]()
+    elif program.example_inputs is None:
+        raise CommandError(f"{file} has no example inputs\n  instead: --input x.pt")
+    else:
+        args, kwargs = copy.deepcopy(program.example_inputs)
+    module = program.module()
+    return lambda: module(*args, **kwargs)
+
+
+def _describe_value(value: Any) -> dict[str, Any]:
+    if not isinstance(value, torch.Tensor):
+        return {"type": type(value).__name__, "text": repr(value)}
+    sizes = ", ".join(map(str, value.shape))
+    kind = f"{dtype_text(value.dtype)}[{sizes}]"
+    told: dict[str, Any] = {"type": kind, "text": kind}
+    if value.numel() and not value.dtype.is_complex:
+        plain = value.detach().to(torch.float64)
+        told.update(
+            {"min": plain.min().item(), "mean": plain.mean().item(), "max": plain.max().item()}
+        )
+        told["text"] += f" min {told['min']:.4g}, mean {told['mean']:.4g}, max {told['max']:.4g}"
+    return told
+
+
+def bench_file(file: str, spec: str, repeat: int, seed: int) -> Outcome:
+    """How long a program takes, and beside it the model in eager, if one is given."""
+    calls: dict[str, Callable[[], Any]] = {}
+    if file.endswith(".pte"):
+        if not spec:
+            raise CommandError("a .pte file has no example inputs\n  instead: a factory, too")
+        runtime, model = load_runtime(file), build_model(spec, seed)
+        given = pytree.tree_leaves((model.args, model.kwargs))
+        calls["the runtime"] = lambda: runtime.run(given)
+        calls["eager"] = _call_model(model)
+    else:
+        calls["the program"] = _prepare(load_program(file), (), file)
+        if spec:
+            calls["eager"] = _call_model(build_model(spec, seed))
+    with show_status(f"running {file}"), torch.no_grad():
+        times = _time_calls(calls, repeat)
+    lines = [
+        f"{name}: median {1e3 * t['median']:.3f} ms, least {1e3 * t['least']:.3f} ms"
+        for name, t in times.items()
+    ]
+    return Outcome({"repeat": repeat, "seconds": times}, "\n".join(lines))
+
+
+def _call_model(model: Model) -> Callable[[], Any]:
+    return lambda: model.module(*model.args, **model.kwargs)
+
+
+def _time_calls(calls: dict[str, Callable[[], Any]], repeat: int) -> dict[str, dict[str, float]]:
+    """They take turns, so that what else the machine does meets all of them."""
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(repeat + 2):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            if turn >= 2:  # the first two make what is kept
+                found[name].append(time.perf_counter() - start)
+    return {n: {"median": statistics.median(t), "least": min(t)} for n, t in found.items()}

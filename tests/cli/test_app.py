@@ -1,0 +1,114 @@
+"""The command as a whole: how soon it is there, exit codes, JSON, errors without tracebacks."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lostwax.cli.app import app
+from lostwax.cli.outcome import SCHEMA, Exit
+
+COMMANDS = ["export", "show", "check", "diff", "run", "lower", "bench", "explain"]
+PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
+
+
+def processor_time(*command: str) -> float:
+    """The least of three, in seconds: other work on the machine only adds to it."""
+    found = []
+    for _ in range(3):
+        before = os.times()
+        subprocess.run([sys.executable, *command], check=True, capture_output=True)
+        after = os.times()
+        found.append(sum(after[2:4]) - sum(before[2:4]))
+    return min(found)
+
+
+def test_help_costs_little_and_loads_no_torch():
+    spent = processor_time("-m", "lostwax", "--help") - processor_time("-c", "")
+    assert spent < 0.3
+    code = (
+        "import sys; from lostwax.cli.app import app\n"
+        "for words in (['--help'], ['explain', 'LW0102'], ['export', '--help']):\n"
+        "    try: app(words)\n"
+        "    except SystemExit as end: assert not end.code\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_every_command_has_json_and_traceback_and_is_on_the_page(lostwax):
+    assert [c.callback.__name__ for c in app.registered_commands] == COMMANDS
+    for command in COMMANDS:
+        told = lostwax(command, "--help").out
+        assert "--json" in told
+        assert "--traceback" in told
+        assert f"lostwax {command}" in PAGE
+
+
+def test_exit_codes_are_on_the_page():
+    assert {int(n) for n in re.findall(r"^\| (\d+) \|", PAGE, re.M)} == {*map(int, Exit)}
+    assert f"`{SCHEMA}`" in PAGE
+
+
+def test_words_that_are_not_known(lostwax):
+    assert lostwax("exprot").code == 2
+    assert lostwax("export").code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (
+            ["export", "nets.py:reads"],
+            3,
+            r"error: \[LW0301\] numpy\(\)[\s\S]*\^{9}\n[\s\S]*explain",
+        ),
+        (["export", "nets.py:broken"], 1, r"error: KeyError: 'no weights'\n  at nets.py:\d+\n"),
+        (["export", "nets.py:odd"], 2, r"LW0801\] 'nets.py:odd' returns a int"),
+        (["export", "nets.py:tinny"], 2, r"has no 'tinny' \(did you mean 'tiny'\?\)"),
+        (["export", "nots.py:tiny"], 2, "there is no file 'nots.py'"),
+        (["export", "nots:tiny"], 2, "there is no module 'nots'"),
+        (["export", "tiny"], 2, "names no factory"),
+        (["export", "nets.py:tiny", "--dynamic", "y.0=n"], 2, "there is no input 'y'"),
+        (["export", "nets.py:tiny", "--dynamic", "5=n"], 2, "no input has a dimension 5"),
+        (["export", "nets.py:tiny", "-o", "x.onnx"], 2, "-o x.pt2"),
+        (["export", "nets.py:tiny", "--core", "--pte"], 2, "exclude each other"),
+        (["show", "gone.pt2"], 2, "there is no file"),
+        (["show", "nets.py"], 3, r"\[LW0702\] this is not a .pt2"),
+        (["explain", "LW9999"], 2, "there is no error 'LW9999'"),
+    ],
+)
+def test_errors_are_told_without_tracebacks(lostwax, folder, words, code, text):
+    ran = lostwax(*words)
+    assert ran.code == code
+    assert not ran.out
+    assert re.search(text, ran.err), ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_tracebacks_are_shown_if_asked_for(lostwax, folder):
+    ran = lostwax("export", "nets.py:broken", "--traceback")
+    assert ran.code == 1
+    assert "Traceback (most recent call last)" in ran.err
+
+
+def test_json_has_one_form_for_success_and_failure(lostwax, folder):
+    good = lostwax("export", "nets.py:tiny", "-o", "a.pt2", "--json")
+    bad = lostwax("export", "nets.py:reads", "--json")
+    assert (good.code, bad.code) == (0, 3)
+    assert good.json.keys() == bad.json.keys()
+    assert good.json["schema"] == SCHEMA
+    assert good.json["error"] is None
+    assert "made" in good.err, "what the factory prints is not in the way"
+    error = bad.json["error"]
+    assert bad.json["result"] is None
+    assert (error["code"], error["class"], error["exit"]) == ("LW0301", "UnsupportedFakeError", 3)
+    line = (folder / "nets.py").read_text().splitlines()[error["line"] - 1]
+    assert (error["file"], line[error["column"] - 1 :][:9]) == ("nets.py", "x.numpy()")
+    for key in [*bad.json, *error]:
+        assert f"`{key}`" in PAGE

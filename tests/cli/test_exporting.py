@@ -1,0 +1,132 @@
+"""`lostwax export` and `lower`: one model, several, and the forms."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+
+import lostwax as face
+from lostwax.cli import exporting
+
+
+def test_a_model_with_a_size_that_varies(lostwax, folder):
+    ran = lostwax(
+        "export", "nets.py:tiny?wide=16", "-o", "a.pt2", "--dynamic", "batch:1..64", "--json"
+    )
+    (made,) = ran.json["result"]["models"]
+    program = face.load("a.pt2")
+    assert program.module()(torch.randn(7, 4)).shape == (7, 2)
+    assert made["parameters"] == 16 * 5 + 2 * 17
+    assert list(made["ranges"].values()) == ["1..64"]
+    assert made["bytes"] == (folder / "a.pt2").stat().st_size
+    assert made["nodes"] == 5
+    assert lostwax("export", "nets.py:tiny").out.startswith("tiny.pt2: 5 operators, 58 parameters")
+
+
+def test_named_inputs_vary(lostwax, folder):
+    ran = lostwax("export", "nets.py:scaled", "-o", "a.pt2", "-d", "x.0=rows:2..8")
+    assert ran.code == 3
+    assert "[LW0201]" in ran.err, "the other input has the same size"
+    assert lostwax("export", "nets.py:scaled", "-o", "a.pt2", "-d", "rows").code == 0
+    run = face.load("a.pt2").module()
+    assert run(torch.randn(5, 4), scale=torch.ones(5, 1)).shape == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("flags", "file"),
+    [(["--core"], "m.pt2"), (["--edge"], "m.txt"), (["--pte"], "m.pte"), ([], "m.pte"),
+     (["--pte", "--backend", "xnnpack"], "m.pte")],
+)  # fmt: skip
+def test_other_forms(lostwax, folder, flags, file):
+    ran = lostwax("export", "nets.py:tiny", "-o", file, *flags, "--json")
+    (made,) = ran.json["result"]["models"]
+    if file.endswith(".pte"):
+        assert made["arena_bytes"]["forward"] > 0
+        assert (made["delegated"] == 1.0) == ("xnnpack" in flags)
+        assert (b"XnnpackBackend" in (folder / file).read_bytes()) == ("xnnpack" in flags)
+    elif "--core" in flags:
+        nodes = face.load(file).graph.nodes
+        assert not any(n.target is torch.ops.aten.t.default for n in nodes)
+    else:
+        assert "edge.aten.permute_copy.default" in (folder / file).read_text()
+
+
+def test_a_file_is_lowered(lostwax, folder):
+    lostwax("export", "nets.py:tiny", "-o", "a.pt2")
+    assert "memory" in lostwax("lower", "a.pt2", "--backend", "xnnpack").out
+    assert b"XnnpackBackend" in (folder / "a.pte").read_bytes()
+    assert lostwax("lower", "a.pt2", "--to", "core", "-o", "core.pt2").code == 0
+    assert "permute" in lostwax("show", "core.pt2").out
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_several_models_go_on_after_one_fails(lostwax, folder, jobs):
+    """With `-j`, a process that dies takes no other along."""
+    names = ["tiny", "reads", "tiny?wide=4", "dies" if jobs == "2" else "broken"]
+    ran = lostwax("export", *(f"nets.py:{n}" for n in names), "-o", "out", "-j", jobs, "--json")
+    assert ran.code == 3, "that of the first that failed"
+    models = ran.json["result"]["models"]
+    assert [m["error"] and m["error"]["exit"] for m in models] == [None, 3, None, 1]
+    assert sorted(p.name for p in (folder / "out").iterdir()) == ["tiny-2.pt2", "tiny.pt2"]
+    assert face.load("out/tiny-2.pt2").module()(torch.ones(3, 4)).shape == (3, 2)
+    if jobs == "2":
+        assert "ended with 9" in models[3]["error"]["message"]
+
+
+def test_ray_is_asked_for_by_name(lostwax, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    ran = lostwax("export", "nets.py:tiny", "--ray")
+    assert ran.code == 2
+    assert "pip install 'lostwax[ray]'" in ran.err
+
+
+def test_files_come_back_from_ray(lostwax, folder, monkeypatch):
+    """By a stand-in with the five names of Ray that are used: workers may be other machines."""
+    far = folder / "far"
+    far.mkdir()
+
+    def get(task):
+        if "reads" in task[1][0]["model"]:
+            raise RuntimeError("the worker died\nlong")
+        monkeypatch.chdir(folder)  # factories are found there, as Ray's working directory is
+        return task[0](*task[1])
+
+    ray = ModuleType("ray")
+    ray.is_initialized, ray.init = lambda: False, lambda **options: None
+    ray.remote = lambda f: SimpleNamespace(remote=lambda *args: _Task((f, args)))
+    ray.wait = lambda tasks: (tasks[:1], tasks[1:])
+    ray.get = get
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    ran = lostwax("export", "nets.py:tiny", "nets.py:reads", "-o", "out", "--ray", "--json")
+    good, bad = ran.json["result"]["models"]
+    assert (ran.code, good["file"], bad["error"]["message"]) == (
+        1,
+        "out/tiny.pt2",
+        "the worker died",
+    )
+    assert face.load("out/tiny.pt2").module()(torch.ones(3, 4)).shape == (3, 2)
+
+
+class _Task(tuple):
+    def __hash__(self):
+        return id(self)
+
+    def __eq__(self, other):
+        return self is other
+
+
+def test_progress_is_for_terminals_alone(lostwax, folder, monkeypatch):
+    seen = []
+    monkeypatch.setattr(exporting, "show_status", lambda text: seen.append(text) or _nothing())
+    quiet = lostwax("export", "nets.py:tiny")
+    assert seen == ["exporting nets.py:tiny"]
+    assert quiet.err == "made\n"
+
+
+def _nothing():
+    import contextlib
+
+    return contextlib.nullcontext()

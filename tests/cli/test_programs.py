@@ -1,0 +1,53 @@
+"""`lostwax show` and `diff`."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def file(lostwax, folder):
+    assert lostwax("export", "nets.py:tiny", "-o", "a.pt2", "--dynamic", "batch:0..64").code == 0
+    return "a.pt2"
+
+
+def test_a_program_is_shown(lostwax, file):
+    text = lostwax("show", file).out
+    assert 'addmm: "f32[s0, 8]" = torch.ops.aten.addmm.default(' in text
+    assert "  first.weight" in text
+    assert "  s0 in 0..64" in text
+    told = lostwax("show", file, "--json").json["result"]["programs"]["model"]
+    assert told["inputs"] == {"x": "f32[s0, 4]"}
+    assert told["ranges"] == {"s0": "0..64"}
+    assert told["operators"]["torch.ops.aten.addmm.default"] == 2
+    assert [i["kind"] for i in told["signature"]["inputs"]] == ["parameter"] * 4 + ["user_input"]
+
+
+def test_operators_are_counted(lostwax, file):
+    lines = lostwax("show", file, "--ops").out.splitlines()
+    assert lines[0].split()[:2] == ["2", "torch.ops.aten.addmm.default"]
+    assert lines[-1].split() == ["5", "in", "all"]
+
+
+def test_memory_is_planned(lostwax, file):
+    told = lostwax("show", file, "--memory", "--json").json["result"]["programs"]["model"]["memory"]
+    assert told["weight_bytes"] == 58 * 4
+    assert told["arena_bytes"] >= 64 * 4 * 4
+    assert lostwax("export", "nets.py:tiny", "-o", "b.pt2", "--dynamic", "batch").code == 0
+    assert "no upper bound" in lostwax("show", "b.pt2", "--memory").out
+
+
+def test_an_executable_is_shown(lostwax, file):
+    lostwax("lower", file, "-o", "a.pte")
+    assert "aten::linear.out" in lostwax("show", "a.pte").out
+    assert "2  aten::linear.out" in lostwax("show", "a.pte", "--ops").out
+    told = lostwax("show", "a.pte", "--memory", "--json").json["result"]
+    assert told["methods"]["forward"]["arena_bytes"][-1] > 0
+
+
+def test_programs_are_compared(lostwax, file):
+    lostwax("export", "nets.py:tiny?wide=9", "-o", "b.pt2", "--dynamic", "batch:0..64")
+    same, other = lostwax("diff", file, file), lostwax("diff", file, "b.pt2", "--json")
+    assert (same.code, same.out) == (0, "no differences\n")
+    assert other.code == 4
+    assert {"node", "weight"} <= {c["kind"] for c in other.json["result"]["changes"]}

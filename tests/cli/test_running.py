@@ -1,0 +1,67 @@
+"""`lostwax check`, `run` and `bench`."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+import torch
+
+import lostwax as face
+
+
+@pytest.fixture
+def file(lostwax, folder):
+    assert lostwax("export", "nets.py:tiny", "-o", "a.pt2", "--dynamic", "batch").code == 0
+    return "a.pt2"
+
+
+def test_a_file_agrees_with_its_model(lostwax, file):
+    """Drawn with another seed, the model has other weights: those of the file are taken."""
+    ran = lostwax("check", file, "nets.py:tiny", "--draws", "3", "--seed", "1", "--json")
+    assert ran.code == 0
+    assert len(ran.json["result"]["agreed"]) == 4
+    own = lostwax("check", file, "nets.py:tiny", "--own-weights", "--seed", "1")
+    assert own.code == 4
+    assert "the program differs from the module" in own.out
+
+
+def test_a_file_of_another_model(lostwax, file):
+    ran = lostwax("check", file, "nets.py:tiny?wide=9")
+    assert ran.code == 2
+    assert "'first.weight' is not in both with one size" in ran.err
+
+
+def test_a_model_alone_is_exported_and_checked(lostwax, folder):
+    ran = lostwax("check", "nets.py:scaled", "--dynamic", "batch", "--draws", "1")
+    assert ran.code == 0
+    assert "agrees with the module: x.shape[0] = 0" in ran.out
+
+
+def test_a_file_is_run(lostwax, file, folder):
+    assert lostwax("run", file).out.startswith("f32[3, 2] min ")
+    x = torch.randn(5, 4)
+    numpy.save("x.npy", x.numpy())
+    torch.save(x, "x.pt")
+    want = face.load(file).module()(x)
+    for given in ("x.npy", "x.pt"):
+        ran = lostwax("run", file, "--input", given, "-o", "y.pt", "--json")
+        assert ran.json["result"]["results"][0]["type"] == "f32[5, 2]"
+        torch.testing.assert_close(torch.load("y.pt"), want)
+
+
+def test_an_executable_is_run(lostwax, folder):
+    pytest.importorskip("executorch")
+    lostwax("export", "nets.py:tiny", "-o", "a.pt2")
+    lostwax("lower", "a.pt2", "-o", "a.pte")
+    x = torch.randn(3, 4)
+    torch.save(x, "x.pt")
+    assert lostwax("run", "a.pte", "-i", "x.pt", "-o", "y.pt").code == 0
+    torch.testing.assert_close(torch.load("y.pt")[0], face.load("a.pt2").module()(x))
+    assert "instead: --input" in lostwax("run", "a.pte").err
+
+
+def test_a_program_is_timed_beside_eager(lostwax, file):
+    ran = lostwax("bench", file, "nets.py:tiny", "--repeat", "3", "--json")
+    seconds = ran.json["result"]["seconds"]
+    assert set(seconds) == {"the program", "eager"}
+    assert 0 < seconds["eager"]["least"] <= seconds["eager"]["median"]

@@ -166,7 +166,7 @@ def test_each_page_is_found_from_the_index_and_leads_on():
 # ------------------------------------------------------------------------ files that are spoken of
 
 FILE = re.compile(r"(?<![\w./-])((?:[\w.-]+/)*[\w-]+\.(?:py|md|toml))\b(?![.(])")
-OF_USERS = {"model.py", "train.py"}
+OF_USERS = {"model.py", "train.py", "nets.py", "path/to/model.py", "path/to/nets.py"}
 
 
 def spoken_of(text: str) -> Iterator[str]:
@@ -224,6 +224,11 @@ def test_the_page_says_of_an_error_what_its_class_says_and_shows_it(error):
         assert not said.example, "only its subclasses are raised"
         return
     example, mended = blocks(text)
-    assert example.code == f"{said.example}\n"
+    assert _close_up(example.code) == f"{said.example}\n"
     assert example.output.startswith(f"{error.__name__}: [{error.code}] ")
-    assert (mended.code, mended.output) == (f"{said.mended}\n", None)
+    assert (_close_up(mended.code), mended.output) == (f"{said.mended}\n", None)
+
+
+def _close_up(code: str) -> str:
+    """Code with single empty lines, as docstrings have it: the formatter of pages makes two."""
+    return code.replace("\n\n\n", "\n\n")

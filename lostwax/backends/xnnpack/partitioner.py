@@ -28,7 +28,7 @@ from lostwax.backends.xnnpack.operators import MOVING, OPERATORS
 from lostwax.backends.xnnpack.products import find_views
 from lostwax.backends.xnnpack.quantized.quantum import get_name, is_dequantize, is_quantize
 from lostwax.backends.xnnpack.schema import MOST_DIMS
-from lostwax.backends.xnnpack.shapes import explain_reshape, is_view
+from lostwax.backends.xnnpack.shapes import VIEWS, explain_reshape, is_regrouped
 from lostwax.backends.xnnpack.writer import PartWriter
 from lostwax.dialects.edge_operators import EdgeOperator
 from lostwax.ir.program import ExportedProgram
@@ -97,14 +97,26 @@ def _find_unfit(groups: Sequence[Sequence[Node]]) -> dict[Node, str]:
     for group in groups:
         inside = set(group)
         for node in group:
-            if is_view(node) and (reason := explain_reshape(size_of(node))):
+            if get_name(node) in VIEWS and (reason := explain_reshape(size_of(node))):
                 near = [n for n in (*node.users, *node.all_input_nodes) if node in find_views(n)]
                 if any(n not in inside for layer in near for n in (layer, *find_views(layer))):
                     unfit[node] = reason
+                elif not near and is_regrouped(node) and _is_at_border(node, inside):
+                    unfit[node] = f"{reason}, and outside it costs nothing"
         unfit |= {n: reason for n in group if (reason := _explain_integers(n, inside))}
         if all(map(_only_moves, group)):
             unfit |= dict.fromkeys(group, "XNNPACK would only move its elements")
     return {node: reason for node, reason in unfit.items() if is_operator(node)}
+
+
+def _is_at_border(node: Node, inside: set[Node]) -> bool:
+    """Is a view of what others computed, or read by others alone?"""
+    is_first = not all(n in inside for n in node.all_input_nodes if _is_tensor(n))
+    return is_first or not any(n in inside for n in node.users)
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def _explain_integers(node: Node, inside: set[Node]) -> str:

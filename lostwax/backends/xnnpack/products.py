@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from lostwax.backends.xnnpack.calls import Sizes, read_arguments, size_of
+from lostwax.backends.xnnpack.calls import Sizes, count_dynamic, read_arguments, size_of
 from lostwax.backends.xnnpack.entry import Entry, Facts
 from lostwax.backends.xnnpack.quantized.layers import Layer, write_rows, write_weights
 from lostwax.backends.xnnpack.quantized.quantum import get_name
@@ -73,14 +73,21 @@ def _write_layer(
 def _see_through_views(writer: PartWriter, node: Node, source: Node) -> tuple[Node, Node]:
     """What the layer reads, and the node that has its result, without a view before it and the one
     behind it that takes that back."""
-    views = find_views(node)
+    views = _find_layer_views(node)
     if not views or node in writer.places:
         return source, node
     before, behind = views
     return before.args[0], behind  # type: ignore[return-value]
 
 
-def find_views(node: Node) -> tuple[Node, Node] | tuple[()]:
+def find_views(node: Node) -> tuple[Node, ...]:
+    """The views that a layer or a product sees through."""
+    if get_name(node) == "aten::bmm":
+        return _find_product_views(node)
+    return _find_layer_views(node)
+
+
+def _find_layer_views(node: Node) -> tuple[Node, Node] | tuple[()]:
     """The view before a layer, if it only puts dimensions together, and the one behind it that
     takes that back, if nothing else reads what is between them."""
     place = _SOURCES.get(getattr(node.target, "name", str)())
@@ -95,6 +102,29 @@ def find_views(node: Node) -> tuple[Node, Node] | tuple[()]:
     if size_of(source)[-1:] != size_of(before)[-1:] or size_of(behind) != wanted:
         return ()
     return before, behind
+
+
+def _find_product_views(node: Node) -> tuple[Node, Node, Node] | tuple[()]:
+    """The views that put all dimensions before a product's matrices together, and the one behind it
+    that takes that back, if nothing else reads what is between them: XNNPACK's products have any
+    number of these. Where at most one size varies they are reshaped, which costs nothing."""
+    first, second = node.args[:2]
+    if len(node.users) != 1 or find_matrix(node) is not None:
+        return ()
+    (behind,) = node.users
+    if not is_view(first) or not is_view(second) or not is_view(behind):
+        return ()
+    sources: list[Any] = [first.args[0], second.args[0]]  # type: ignore[union-attr]
+    sizes = [size_of(n) for n in sources]
+    if max(count_dynamic(size_of(n)) for n in (first, second, behind)) < 2:  # type: ignore[arg-type]
+        return ()
+    for source, view in zip(sizes, (first, second), strict=True):
+        if len(source) < 3 or source[-2:] != size_of(view)[-2:]:  # type: ignore[arg-type]
+            return ()
+    outer = sizes[0][:-2]
+    if sizes[1][:-2] != outer or size_of(behind) != (*outer, *size_of(node)[-2:]):
+        return ()
+    return first, second, behind  # type: ignore[return-value]
 
 
 _SOURCES = {"aten::addmm": 1, "aten::mm": 0}
@@ -141,8 +171,7 @@ def explain_view_of_layer(node: Node, facts: Facts) -> str:
 
 
 def _explain_layer(node: Node, facts: Facts) -> str:
-    explain = explain_addmm if len(node.args) > 2 else explain_mm
-    return explain(node, facts)
+    return PRODUCTS[get_name(node)].explain(node, facts)
 
 
 def explain_addmm(node: Node, facts: Facts) -> str:
@@ -175,8 +204,10 @@ def write_bmm(writer: PartWriter, node: Node) -> None:
         source = _skip_views(node.args[0])
         _write_layer(writer, node, source, Filters(writer, matrix, True), None)
         return
-    a, b = (writer.read(n) for n in node.args[:2])  # type: ignore[arg-type]
-    made = writer.define(node)
+    views = () if node in writer.places else _find_product_views(node)
+    sources: Any = [view.args[0] for view in views[:2]] or node.args[:2]
+    a, b = (writer.read(n) for n in sources)
+    made = writer.define(views[2] if views else node)
     writer.add("XNNBatchMatrixMultiply", input1_id=a, input2_id=b, output_id=made)
 
 

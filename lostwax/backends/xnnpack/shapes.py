@@ -15,7 +15,8 @@ from torch.fx import Node
 from lostwax.backends.xnnpack.calls import count_dynamic, is_static, read_arguments, size_of
 from lostwax.backends.xnnpack.entry import Entry, Facts
 from lostwax.backends.xnnpack.quantized.match import match_move
-from lostwax.backends.xnnpack.quantized.quantum import find_form
+from lostwax.backends.xnnpack.quantized.quantum import find_form, get_name
+from lostwax.backends.xnnpack.regroup import find_changes, write_changes
 from lostwax.backends.xnnpack.writer import LAST, PLAIN, PartWriter, permute, shape_to
 from lostwax.sym import Size
 
@@ -24,6 +25,9 @@ from lostwax.sym import Size
 
 def write_view(writer: PartWriter, node: Node) -> None:
     """A reshaping; nothing, if the sizes stay. Of an image of one pixel, channels may be last."""
+    if is_regrouped(node):
+        _write_regrouped(writer, node)
+        return
     (source,), made = find_moved(writer, node, [node.args[0]])
     old, new = size_of(source), size_of(node)
     if old == new:
@@ -32,6 +36,14 @@ def write_view(writer: PartWriter, node: Node) -> None:
     is_pixel = len(old) in LAST and all(s == 1 for s in old[2:])
     given = writer.read(source, is_pixel and writer.is_last(source))
     write_reshape(writer, given, writer.define(made), new)
+
+
+def _write_regrouped(writer: PartWriter, node: Node) -> None:
+    source: Any = node.args[0]
+    changes = find_changes(size_of(source), size_of(node))
+    assert changes
+    given = writer.read(source)
+    write_changes(writer, given, size_of(source), changes, writer.define(node))
 
 
 def find_moved(writer: PartWriter, node: Node, sources: Sequence[Any]) -> tuple[list[Any], Node]:
@@ -48,9 +60,17 @@ def write_reshape(writer: PartWriter, given: int, made: int, size: Sequence[Size
 
 
 def explain_view(node: Node, facts: Facts) -> str:
-    if size_of(node) == size_of(node.args[0]):  # type: ignore[arg-type]
+    if not explain_reshape(size_of(node)) or size_of(node) == size_of(node.args[0]):  # type: ignore[arg-type]
         return ""
-    return explain_reshape(size_of(node))
+    return "" if is_regrouped(node) else explain_reshape(size_of(node))
+
+
+def is_regrouped(node: Node) -> bool:
+    """Is it a view, of which several sizes vary, that is written as slices and joins?"""
+    if get_name(node) not in VIEWS or count_dynamic(size_of(node)) < 2:
+        return False
+    old, new = size_of(node.args[0]), size_of(node)  # type: ignore[arg-type]
+    return old != new and find_changes(old, new) is not None
 
 
 def explain_reshape(size: Sequence[Size]) -> str:
@@ -171,6 +191,12 @@ def _write_some(writer: PartWriter, numbers: list[int], axis: int, made: int) ->
     writer.add(f"XNNConcatenate{len(numbers)}", axis=axis, output_id=made, **inputs)
 
 
+VIEWS = (
+    "aten::view_copy",
+    "aten::squeeze_copy.dims",
+    "aten::squeeze_copy.dim",
+    "aten::unsqueeze_copy",
+)
 SHAPES = {
     "aten::squeeze_copy.dims": Entry(write_view, explain_view, lazy=True),
     "aten::squeeze_copy.dim": Entry(write_view, explain_view, lazy=True),

@@ -66,7 +66,8 @@ class Pickable(NamedTuple):
         if count > pick.most:
             raise PickError(frame, pick._replace(most=count))
         index = _as_number(index)
-        if self._is_list:
+        # A number of its own, of which it can be told what it is: of `n % 3` it cannot.
+        if self._is_list or not isinstance(index, torch.Tensor):
             number = index if isinstance(index, torch.Tensor) else torch.full((), index)
             index = torch.remainder(number, count)
         place = index.reshape(()).item() if isinstance(index, torch.Tensor) else index

@@ -210,7 +210,7 @@ class GrowingList(OpenLength, list[Any]):
                 found.append(each)
                 continue
             if is_open_number(each.length):
-                raise _Asked.here(what, why=_WHY, instead=_INSTEAD)
+                raise _ask(what)
             found += [each.take(i) for i in range(operator.index(each.length))]
         return found
 
@@ -231,9 +231,7 @@ class GrowingList(OpenLength, list[Any]):
     def __radd__(self, other: Any) -> Any:
         """Python asks this for `other += list`, too, where the other one would have to change."""
         if self.is_open and isinstance(other, list):
-            raise _Asked.here(
-                "a list is joined with one to which a loop has appended", why=_WHY, instead=_INSTEAD
-            )
+            raise _ask("a list is joined with one to which a loop has appended")
         return NotImplemented
 
     def copy(self) -> GrowingList:
@@ -252,10 +250,11 @@ class GrowingList(OpenLength, list[Any]):
             raise _refuse(f"{what} a list to which a loop has appended is {done}")
 
 
-class _Asked(CaptureError):
+def _ask(what: str) -> CaptureError:
     """The refusal of a list that is read one by one: in a loop with hooks it can be."""
-
-    is_question = True
+    error = _refuse(what)
+    error.is_question = True  # type: ignore[attr-defined]
+    return error
 
 
 def make_plain(result: Any) -> Any:

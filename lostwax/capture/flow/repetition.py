@@ -283,7 +283,8 @@ class Repetition:
                 continue
             path = ("variable", name)
             if before is GONE:
-                self._demand_once(name)
+                if name in self._after:
+                    self._demand_once(name)
                 found.update({p: (n, NOTHING, v) for p, n, v in _list_leaves(path, name, after)})
             else:
                 self._compare(path, name, before, after, found)

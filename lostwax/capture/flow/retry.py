@@ -89,6 +89,7 @@ def capture_flow(capture: Callable[[], T], splits: Splits | None = None) -> T:
                 or _join_later(plans, error)
                 or (splits and splits.settle_last(error))
             ):
+                _advise(error)
                 raise error from None
         except ConstraintViolationError as error:
             for each in splits.reasons if splits else ():
@@ -151,6 +152,16 @@ def _join_later(plans: dict[FunctionKey, Plan], error: Exception) -> bool:
                 plans[key] = plans[key]._replace(extended=plans[key].extended | {at})
                 return True
     return False
+
+
+def _advise(error: Exception) -> None:
+    """Let a refusal say what to write in the place of what asks."""
+    question = _find_question(error)
+    found = [each for each in _tracebacks(question) if is_user_code(each.tb_frame.f_code)]
+    if question is error and found and isinstance(error, DataDependentError):
+        from lostwax.capture.flow.advice import advise
+
+        advise(error, found[-1])
 
 
 _FEW = 8

@@ -214,7 +214,22 @@ def derived(x: Tensor) -> Tensor:
     return Derived()(x)  # type: ignore[no-any-return]
 
 
+def functions_in_loops(x: Tensor) -> Any:
+    """What they close over is set in the loop alone, which may not run once."""
+    y, k = x, 0
+    while k < x[0]:
+
+        def add(t: Tensor) -> Tensor:
+            return t + z  # noqa: B023
+
+        z = y * 2
+        y = (lambda: add(z) - 1)()
+        k += 1
+    return y
+
+
 PROGRAMS = [
+    functions_in_loops,
     lambdas, functions_of_functions, generators_taken_at_once, generators_asked_later,
     counts_and_sums, first_of_all, asks_generators, inside_of_blocks, variables_of_others, methods,
     derived,

@@ -362,3 +362,97 @@ def asks_by_a_method(x: Tensor) -> Tensor:
 @refuse("__bool__ should return bool", "a method of another name", asks_by_a_method)
 def asks_an_object(x: Tensor) -> Tensor:
     return x + 1 if Bag(x) else x
+
+
+# ------------------------------------------------------------------- what a number is looked up by
+
+
+def _count(x: Tensor) -> Any:
+    return (x > 0).sum().item() % 3
+
+
+def asks_before_it_looks_up(x: Tensor) -> Any:
+    found, i = {0: x, 1: x + 1}, _count(x)
+    return found[i] if 0 <= i < len(found) else x * 2
+
+
+@refuse("a concrete integer is needed", r"found\[i\] if 0 <= i < len", asks_before_it_looks_up)
+def gets_from_a_dict(x: Tensor) -> Any:
+    found = {0: x, 1: x + 1}
+    return found.get(_count(x), x * 2)
+
+
+class Scales:
+    e0, e1 = 1.0, 2.0
+
+
+def asks_before_it_reads(x: Tensor) -> Any:
+    i = _count(x)
+    return x * (getattr(Scales, f"e{i}") if 0 <= i < 2 else 0.0)
+
+
+@refuse("a concrete integer is needed", "if 0 <= i < n else 0.0", asks_before_it_reads)
+def reads_with_a_default(x: Tensor) -> Any:
+    return x * getattr(Scales, f"e{_count(x)}", 0.0)
+
+
+def makes_it_anew(x: Tensor) -> Any:
+    values, i = [x, x + 1, x + 2], _count(x)
+    return [x * 5 if k == i else v for k, v in enumerate(values)]
+
+
+@refuse("a concrete integer is needed", "new if k == i else v for k, v", makes_it_anew)
+def sets_an_element(x: Tensor) -> Any:
+    values, i = [x, x + 1, x + 2], _count(x)
+    values[i] = x * 5
+    return values
+
+
+def makes_a_shorter_one(x: Tensor) -> Any:
+    values, i = [x, x + 1, x + 2], _count(x)
+    return [values[k] if k < i else values[k + 1] for k in range(len(values) - 1)]
+
+
+@refuse("a concrete integer is needed", r"if k < i else values\[k \+ 1\]", makes_a_shorter_one)
+def deletes_an_element(x: Tensor) -> Any:
+    values, i = [x, x + 1, x + 2], _count(x)
+    del values[i]
+    return values
+
+
+def takes_it_first(x: Tensor) -> Any:
+    values, i = [x, x + 1, x + 2], _count(x)
+    return values[i], [values[k] if k < i else values[k + 1] for k in range(len(values) - 1)]
+
+
+@refuse("a concrete integer is needed", r"take it, values\[i\], and", takes_it_first)
+def pops_an_element(x: Tensor) -> Any:
+    values, i = [x, x + 1, x + 2], _count(x)
+    return values.pop(i), values
+
+
+def makes_a_longer_one(x: Tensor) -> Any:
+    v, i = [x, x + 1, x + 2], _count(x)
+    return [x * 7 if k == i else v[k] if k < i else v[k - 1] for k in range(len(v) + 1)]
+
+
+@refuse("a concrete integer is needed", r"v\[k - 1\] for k in range", makes_a_longer_one)
+def inserts_an_element(x: Tensor) -> Any:
+    v, i = [x, x + 1, x + 2], _count(x)
+    v.insert(i, x * 7)
+    return v
+
+
+def sums_a_tensor(x: Tensor) -> Any:
+    outs = []
+    for i in range(_count(x) + 1):
+        outs.append(x + i)
+    return torch.stack(outs).sum(0)
+
+
+@refuse("a list to which a loop has appended is iterated", r"torch.stack\(list\)", sums_a_tensor)
+def sums_what_a_loop_appends(x: Tensor) -> Any:
+    outs = []
+    for i in range(_count(x) + 1):
+        outs.append(x + i)
+    return sum(outs)

@@ -3,6 +3,7 @@ knows, and which tensor it is, or whether it has a gradient, where data decide."
 
 from __future__ import annotations
 
+import itertools
 import numbers
 from functools import singledispatch
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax import Dim, export
-from lostwax.errors import CaptureError
+from lostwax.errors import CaptureError, StrictError
 
 X = torch.tensor([1.0, 2.0, 3.0])
 TURNS = [torch.tensor(n) for n in (3, 0, -1)]
@@ -68,6 +69,20 @@ def test_a_size_is_an_int_to_the_program_alone() -> None:
     (size,) = next(iter(program.graph.nodes)).meta["val"].shape
     assert not isinstance(size, int)
     assert isinstance(size, torch.SymInt)
+
+
+NUMBERS = itertools.count()
+
+
+def test_an_iterator_from_outside_beside_a_branch() -> None:
+    def forward(x: Tensor, t: Tensor) -> Any:
+        y = x + 1 if t > 0 else x
+        return y + next(NUMBERS)
+
+    with pytest.raises(StrictError, match=r"NUMBERS, a global of .*a count -> further on"):
+        export(forward, (X, TURNS[0]), strict=True)
+    with pytest.warns(UserWarning, match="takes a value from NUMBERS"):
+        export(forward, (X, TURNS[0]))
 
 
 # --------------------------------------------------------------------------------- which tensor

@@ -25,6 +25,7 @@ def get_name(refusal: Refusal) -> str:
 def test_it_is_refused_with_its_line_and_a_fix(refusal: Refusal) -> None:
     with pytest.raises(LostwaxError, match=refusal.text) as error:
         lostwax.export(refusal.program, (INPUTS[0],))  # type: ignore[arg-type]
+    assert not type(error.value).__name__.startswith("_")
     text, program = str(error.value), refusal.program
     lines, first = inspect.getsourcelines(getattr(type(program), "forward", program))
     places = [f"flow/refusals.py:{first + i} in " for i in range(len(lines))]

@@ -27,13 +27,22 @@ NONE: Names = frozenset()
 def note_live(function: ast.FunctionDef) -> None:
     """Give each `if` and each loop of a function the attribute `live`, the names that are read
     after it; loops also `live_inside`, those that the next iteration reads."""
-    _Liveness(find_captured(function) | find_nonlocal(function)).go_through(function.body, NONE)
+    _Liveness(function).go_through(function.body, NONE)
 
 
-def find_captured(function: ast.FunctionDef) -> Names:
-    """The names that are in functions within a function: who knows when these run."""
-    inner = [n for n in ast.walk(function) if isinstance(n, SCOPES) and n is not function]
-    return frozenset(n.id for each in inner for n in ast.walk(each) if isinstance(n, ast.Name))
+def find_captured(function: ast.FunctionDef, outside_of: ast.AST | None = None) -> Names:
+    """The names that are in functions within a function: who knows when these run. Not those in
+    functions within a loop: no turn hands on a function, so they are gone when it ends."""
+    left: list[ast.AST] = [function]
+    found: set[str] = set()
+    while left:
+        node = left.pop()
+        if node is outside_of:
+            continue
+        if isinstance(node, SCOPES) and node is not function:
+            found |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+        left += ast.iter_child_nodes(node)
+    return frozenset(found)
 
 
 def find_nonlocal(function: ast.FunctionDef) -> Names:
@@ -43,8 +52,10 @@ def find_nonlocal(function: ast.FunctionDef) -> Names:
 
 
 class _Liveness:
-    def __init__(self, captured: Names) -> None:
-        self.captured = captured
+    def __init__(self, function: ast.FunctionDef) -> None:
+        self._function = function
+        self._around = find_nonlocal(function)
+        self.captured = find_captured(function) | self._around
 
     def go_through(self, block: Sequence[ast.stmt], after: Names, always: Names = NONE) -> Names:
         """The names that are read from a block on, if these are after it. `always`: those which may
@@ -73,7 +84,9 @@ class _Liveness:
             return inside | find_loads(each.items)
         if isinstance(each, ast.Try) or type(each).__name__ == "TryStar":
             return self._go_through_try(each, after, always)
-        if isinstance(each, (*LOOPS, *FUNCTIONS, ast.ClassDef)):
+        if isinstance(each, (*FUNCTIONS, ast.ClassDef)):
+            return (after - {each.name}) | find_loads([each])
+        if isinstance(each, LOOPS):
             return after | find_loads([each])
         return (after - find_set(each)) | find_loads([each])
 
@@ -87,7 +100,8 @@ class _Liveness:
             if before <= head:
                 break
             head |= before
-        loop.live, loop.live_inside = after | self.captured, head | self.captured  # type: ignore[attr-defined]
+        captured = find_captured(self._function, outside_of=loop) | self._around
+        loop.live, loop.live_inside = after | captured, head | captured  # type: ignore[attr-defined]
         return head
 
     def _go_through_try(self, each: Any, after: Names, always: Names) -> Names:

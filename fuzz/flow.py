@@ -207,14 +207,14 @@ def _inputs() -> list[tuple[torch.Tensor, ...]]:
     return [tuple(map(torch.tensor, each)) for each in _INPUTS]
 
 
-class _Slow(Exception):
-    pass
+class Slow(Exception):
+    """It takes too long."""
 
 
 @contextmanager
-def _limit(seconds: int) -> Iterator[None]:
+def limit(seconds: int) -> Iterator[None]:
     def stop(*_: Any) -> None:
-        raise _Slow
+        raise Slow
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(seconds)
@@ -227,9 +227,9 @@ def _limit(seconds: int) -> Iterator[None]:
 
 def _run(module: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[str, Any]:
     try:
-        with _limit(5):
+        with limit(5):
             return "ran", (module(*inputs), module.get_buffer("t").clone())
-    except _Slow:
+    except Slow:
         return "slow", None
     except Exception as error:
         return "raised", f"{type(error).__name__}: {error}"
@@ -243,9 +243,9 @@ def judge(seed: int) -> tuple[str, str]:
     if not runs or any(kind == "slow" for kind, _ in wanted):
         return "skipped", ""
     try:
-        with _limit(60):
+        with limit(60):
             program = lostwax.export(cls(), _inputs()[runs[0]])
-    except _Slow:
+    except Slow:
         return "wrong", "the export does not end"
     except LostwaxError as error:
         return "refused", str(error).partition("\n")[0]
@@ -271,24 +271,29 @@ def is_same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def main() -> int:
-    numbers = [int(each) for each in sys.argv[1:] if each.isdigit()]
+def report(judge: Any, write: Any, arguments: list[str]) -> int:
+    """Judge programs, by their numbers, and print what became of them."""
+    numbers = [int(each) for each in arguments if each.isdigit()]
     start, end = (*numbers, 200)[:2] if len(numbers) > 1 else (0, (*numbers, 200)[0])
-    warnings.simplefilter("ignore")
     outcomes, reasons = Counter[str](), Counter[str]()
     for seed in range(start, end):
         kind, text = judge(seed)
         outcomes[kind] += 1
         if kind == "refused":
             reasons[text] += 1
-        if kind == "wrong":
-            print(f"{seed}: {text}", flush=True)
-            if "-v" in sys.argv:
-                print(write_program(seed))
+        if kind not in ("refused", "right", "skipped") and (kind == "wrong" or "-v" in arguments):
+            print(f"{seed}: {kind}: {text}", flush=True)
+            if "-v" in arguments:
+                print(write(seed))
     print(dict(outcomes))
     for text, count in reasons.most_common(30):
         print(f"{count:6} {text}")
     return 1 if outcomes["wrong"] else 0
+
+
+def main() -> int:
+    warnings.simplefilter("ignore")
+    return report(judge, write_program, sys.argv[1:])
 
 
 if __name__ == "__main__":

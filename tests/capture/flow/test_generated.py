@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from fuzz import appending, rewriting
+from fuzz import appending, rewriting, sizes
 from fuzz.flow import judge, write_program
 
 
@@ -27,6 +27,16 @@ def test_generated_loops_append_right_or_are_refused() -> None:
         outcomes[kind] += 1
         assert kind != "wrong", f"{text}\n{appending.write_program(seed)}"
     assert outcomes["right"] >= 2
+
+
+@pytest.mark.parametrize("start", range(0, 120, 40))
+def test_branches_on_sizes_are_right_or_refused(start: int) -> None:
+    outcomes = Counter[str]()
+    for seed in range(start, start + 40):
+        kind, text = sizes.judge(seed)
+        outcomes[kind] += 1
+        assert kind != "wrong", f"{text}\n{sizes.write_program(seed)}"
+    assert outcomes["right"] >= 20
 
 
 @pytest.mark.parametrize("start", range(0, 60, 30))

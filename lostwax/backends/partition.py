@@ -46,6 +46,11 @@ class Partitioner(ABC):
     """Operators of the backend's own. Programs are partitioned with calls of them in the place of
     the patterns for which they stand."""
 
+    def may_stay(self, node: Node) -> bool:
+        """May a call of one of these, which the backend did not take, stay as it is? An executable
+        must have a way to compute it; else all of its operator are taken apart after all."""
+        return False
+
     @abstractmethod
     def partition(self, program: ExportedProgram) -> PartitionResult:
         """Say which nodes of the program's graph the backend takes."""

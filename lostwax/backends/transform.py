@@ -31,10 +31,11 @@ def to_edge_transform_and_lower(
     """Take programs to the Edge dialect, run passes, and hand parts to backends.
 
     Operators that a partitioner wants whole (`preserve_ops`) are not taken apart. If it then leaves
-    a call of one of them, all of that operator are taken apart after all.
+    a call of one of them that may not stay, all of that operator are taken apart after all.
     """
     config = require_config(config, EdgeConfig)
-    wanted = {op for each in _list_partitioners(partitioner) for op in each.preserve_ops}
+    partitioners = _list_partitioners(partitioner)
+    wanted = {op for each in partitioners for op in each.preserve_ops}
     kept = _find_called(program) & wanted - set(config.preserve_ops)
     while True:
         wider = replace(config, preserve_ops=(*config.preserve_ops, *kept))
@@ -43,7 +44,7 @@ def to_edge_transform_and_lower(
             edge = edge.transform(transform_passes)
         if partitioner is not None:
             edge = lower_methods(edge, partitioner)
-        left = _find_calls(edge, kept)
+        left = _find_calls(edge, kept, partitioners)
         if not left:
             return edge
         kept -= left
@@ -63,11 +64,15 @@ def _find_called(given: Programs) -> set[Any]:
     return {n.target for p in listed for n in all_nodes(p.graph_module) if n.op == "call_function"}
 
 
-def _find_calls(edge: EdgeProgramManager, kept: set[OpOverload]) -> set[OpOverload]:
-    """Those of the operators that programs still call."""
+def _find_calls(
+    edge: EdgeProgramManager, kept: set[OpOverload], partitioners: Sequence[Partitioner]
+) -> set[OpOverload]:
+    """Those of the operators that programs still call, and that may not stay."""
     return {
         node.target.overload
         for name in edge.methods
         for node in all_nodes(edge.exported_program(name).graph_module)
-        if isinstance(node.target, EdgeOperator) and node.target.overload in kept
+        if isinstance(node.target, EdgeOperator)
+        and node.target.overload in kept
+        and not any(each.may_stay(node) for each in partitioners)
     }

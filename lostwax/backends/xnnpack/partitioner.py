@@ -49,14 +49,20 @@ class XnnpackBackend(Backend):
 class XnnpackPartitioner(Partitioner):
     """Takes every call that XNNPACK computes, in float32, or quantized to eight bits."""
 
-    preserve_ops: tuple[OpOverload, ...] = (
-        aten.linear.default,
-        aten.hardswish.default,
-        aten._prelu_kernel.default,
-    )
-
     def __init__(self) -> None:
         self.spec = DelegationSpec(XnnpackBackend())
+        self.preserve_ops = (
+            aten.linear.default,
+            aten.hardswish.default,
+            aten._prelu_kernel.default,
+            *_list_torchao(),
+        )
+
+    def may_stay(self, node: Node) -> bool:
+        """torchao's operators may: an executable computes them, in float32."""
+        floats = [v for v in list_tensors(node) if v.dtype.is_floating_point]
+        is_single = all(v.dtype is torch.float32 for v in floats)
+        return is_single and get_name(node).startswith("torchao::")
 
     def partition(self, program: ExportedProgram) -> PartitionResult:
         facts = _find_facts(program)
@@ -72,6 +78,13 @@ class XnnpackPartitioner(Partitioner):
         reasons = {node: reason for node, reason in reasons.items() if reason}
         shared = frozenset(n for n in facts.constants if n.op == "call_function") | rows
         return PartitionResult(tags, dict.fromkeys(tags.values(), self.spec), reasons, shared)
+
+
+def _list_torchao() -> list[OpOverload]:
+    """The operators of torchao's that quantize, if it is loaded."""
+    names = ("choose_qparams_affine", "quantize_affine", "dequantize_affine")
+    found = [getattr(torch.ops.torchao, name, None) for name in names]
+    return [packet.default for packet in found if packet is not None]
 
 
 def _find_facts(program: ExportedProgram) -> Facts:
@@ -154,8 +167,9 @@ def explain(node: Node, facts: Facts) -> str:
     if entry.any_values:
         return entry.explain(node, facts)
     values = list_tensors(node, facts.constants if entry.any_constants else ())
-    dtypes = FLOATS if not entry.quantized else INTEGERS
-    return _explain_values(node, values, facts, dtypes) or entry.explain(node, facts)
+    if entry.quantized:
+        return entry.explain(node, facts) or _explain_values(node, values, facts, INTEGERS)
+    return _explain_values(node, values, facts, FLOATS) or entry.explain(node, facts)
 
 
 FLOATS = (torch.float32,)

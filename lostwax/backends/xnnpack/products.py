@@ -13,6 +13,7 @@ from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import Sizes, count_dynamic, read_arguments, size_of
 from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.payload import Clamp
 from lostwax.backends.xnnpack.quantized.layers import Layer, write_rows, write_weights
 from lostwax.backends.xnnpack.quantized.quantum import get_name
 from lostwax.backends.xnnpack.quantized.weights import find_weights
@@ -60,14 +61,22 @@ def _write_layer(
         bias_id = NO_VALUE if wide is None else writer.add_constant(wide)
         filter_id = writer.add_constant(filters.floats)
         layer = Layer(source, writer.find_result(end), filter_id, bias_id)
-    writer.add(
-        "XNNFullyConnected",
-        layer.result.clamp,
-        input1_id=writer.read(layer.source),
-        filter_id=layer.filter_id,
-        bias_id=layer.bias_id,
-        output_id=writer.define(layer.result.node),
-    )
+    given, made = writer.read(layer.source), writer.define(layer.result.node)
+    if layer.more_id == NO_VALUE:
+        _add_layer(writer, given, layer.filter_id, layer.bias_id, made, layer.result.clamp)
+        return
+    parts = [writer.new(size_of(end)) for _ in range(2)]
+    _add_layer(writer, given, layer.filter_id, layer.bias_id, parts[0])
+    _add_layer(writer, given, layer.more_id, NO_VALUE, parts[1])
+    sides = {"input1_id": parts[0], "input2_id": parts[1]}
+    writer.add("XNNAdd", layer.result.clamp, **sides, output_id=made)
+
+
+def _add_layer(
+    writer: PartWriter, given: int, weight: int, bias: int, made: int, clamp: Clamp | None = None
+) -> None:
+    fields = {"input1_id": given, "filter_id": weight, "bias_id": bias, "output_id": made}
+    writer.add("XNNFullyConnected", clamp, **fields)
 
 
 def _see_through_views(writer: PartWriter, node: Node, source: Node) -> tuple[Node, Node]:

@@ -63,7 +63,7 @@ def _apply(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
         tracer.grad_marks.forget(args[0])
         with torch.no_grad():
             return plain(*args, **kwargs)
-    if not torch.is_grad_enabled() or tracer.gradless:
+    if not torch.is_grad_enabled() or tracer.gradless or not tracer.is_recording:
         return plain(*args, **kwargs)
     if cls.setup_context is not _Function.setup_context:
         bound = inspect.signature(cls.forward).bind(*args, **kwargs)

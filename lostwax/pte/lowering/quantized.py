@@ -66,6 +66,10 @@ class _Steps:
         low, high = self.given["quant_min"], self.given["quant_max"]
         return self.cast(self("clamp.out", x, low, high), self.given["dtype"])
 
+    def divide(self, x: Tensor, by: float) -> Tensor:
+        """Divide by a number. The kernel multiplies by the inverse, if it is given a single one."""
+        return self("div.out", x, self("full.out", list(self.size), float(by)))
+
     def scale(self, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
         """Take it back: the integers, less those that zero is, times a scale."""
         steps = self.cast(x)
@@ -214,7 +218,94 @@ def select_dequantize_as_it_runs(writer: CallWriter, node: Node) -> Any:
     return steps.scale(given["input"], *numbers)
 
 
+# ------------------------------------------------------------------------------- torchao's
+
+
+class _Blocks:
+    """A tensor as blocks that have one scale each: its size with blocks apart, which dimensions of
+    that are inside of blocks, and the size of its scales."""
+
+    def __init__(self, size: Sizes, block: Any) -> None:
+        apart: list[Any] = []
+        self.inside: list[int] = []
+        for length, part in zip(size, block, strict=True):
+            if part not in (1, length):
+                apart.append(length // part)
+            if part != 1:
+                self.inside.append(len(apart))
+            apart.append(length if part == 1 else part)
+        self.size = tuple(apart)
+        self.scales = tuple(1 if i in self.inside else s for i, s in enumerate(apart))
+
+
+def select_quantize_blocks(writer: CallWriter, node: Node) -> Any:
+    steps = _start(writer, node)
+    if steps is None or steps.given.get("zero_point") is None:
+        return None
+    given, whole = steps.given, steps.size
+    blocks = _Blocks(whole, given["block_size"])
+    steps.size, given["dtype"] = blocks.size, given["output_dtype"]
+    given.setdefault("quant_min", torch.iinfo(given["dtype"]).min)
+    given.setdefault("quant_max", torch.iinfo(given["dtype"]).max)
+    scale, zero = (steps.see(given[name], blocks.scales) for name in ("scale", "zero_point"))
+    inverse = steps("reciprocal.out", steps.cast(scale), size=blocks.scales)
+    made = steps.round(steps.see(given["input"], blocks.size), inverse, steps.cast(zero))
+    return steps.see(made, whole)
+
+
+def select_dequantize_blocks(writer: CallWriter, node: Node) -> Any:
+    steps = _start(writer, node)
+    if steps is None:
+        return None
+    given, whole = steps.given, steps.size
+    blocks = _Blocks(whole, given["block_size"])
+    steps.size, zero = blocks.size, given.get("zero_point")
+    scale = steps.cast(steps.see(given["scale"], blocks.scales))
+    if zero is not None:
+        zero = None if _is_zero(zero) else steps.cast(steps.see(zero, blocks.scales))
+    return steps.see(steps.scale(steps.see(given["input"], blocks.size), scale, zero), whole)
+
+
+def select_choose_blocks(writer: CallWriter, node: Node) -> Any:
+    """A scale and a zero point for each block."""
+    scale, zero = node.meta["val"]
+    steps = _Steps(writer, node, ())
+    given = steps.given
+    x = given["input"]
+    if x.dtype is not F32:
+        return None
+    limits = torch.iinfo(given["target_dtype"])
+    least, most = (given.get(f"quant_{n}") for n in ("min", "max"))
+    least, most = limits.min if least is None else least, limits.max if most is None else most
+    blocks = _Blocks(x.size, given["block_size"])
+    seen, nothing = steps.see(x, blocks.size), steps.number(0.0)
+    steps.size = blocks.scales
+    low, high = (steps(f"{name}.out", seen, blocks.inside, True) for name in ("amin", "amax"))
+    low, high = steps("minimum.out", low, nothing), steps("maximum.out", high, nothing)
+    kind, place = given["mapping_type"], None
+    if kind == "ASYMMETRIC":
+        step = steps.divide(steps("sub.out", high, low), most - least)
+    elif kind == "SYMMETRIC":
+        step = steps("maximum.out", steps("neg.out", low), high)
+        step = steps.divide(step, (most - least) / 2)
+    else:
+        step = steps("maximum.out", steps.divide(low, least), steps.divide(high, most))
+    eps = given.get("eps")
+    step = steps("clamp.out", step, torch.finfo(F32).smallest_normal if eps is None else eps, None)
+    if kind == "ASYMMETRIC":
+        place = steps("round.out", steps("div.out", low, step))
+        place = steps("clamp.out", steps("sub.out", steps.number(least), place), least, most)
+    else:
+        place = steps("full.out", list(blocks.scales), float(int((most + least + 1) / 2)))
+    made = ((step, scale), (place, zero))
+    return [steps.see(steps.cast(v, like.dtype), like.fake_type.size) for v, like in made]
+
+
 QUANTIZED = {
+    "torchao::choose_qparams_affine": select_choose_blocks,
+    "torchao::quantize_affine": select_quantize_blocks,
+    "torchao::dequantize_affine": _make_late(select_dequantize_blocks),
+} | {
     f"quantized_decomposed::{name}": select
     for name, select in {
         "quantize_per_tensor": select_quantize,

@@ -33,6 +33,8 @@ class Layer:
     result: Result
     filter_id: int
     bias_id: int
+    more_id: int = NO_VALUE
+    """Further weights, whose products are added to the result."""
 
 
 def write_rows(
@@ -49,9 +51,12 @@ def write_rows(
         writer.add("XNNConvert", input_id=writer.read(floats), output_id=rows)
         writer.see(quantized, rows, False)
         writer.written.add(quantized)
-    filter_id = weights.write_small(writer)
     bias_id = NO_VALUE if bias is None else writer.add_constant(bias)
-    return Layer(quantized, writer.find_result(end), filter_id, bias_id)
+    result = writer.find_result(end)
+    if weights.is_safe:
+        return Layer(quantized, result, weights.write_small(writer), bias_id)
+    filter_id, more_id = (part.write(writer) for part in weights.split())
+    return Layer(quantized, result, filter_id, bias_id, more_id)
 
 
 def write_weights(
@@ -63,7 +68,7 @@ def write_weights(
     end: Node | None = None,
 ) -> Layer | None:
     """The layer in eight bits, its weights written; None if it is computed in float32."""
-    if weights is None or weights.group:
+    if weights is None or weights.group or not weights.is_safe:
         return None
     scales = weights.scales
 

@@ -44,6 +44,18 @@ class Weights:
     group: int = 0
     is_small: bool = False
 
+    @property
+    def is_safe(self) -> bool:
+        """Do all kernels compute with them? Some add two products in 16 bits, which is too much if
+        both are of -128 and -128: so a row may have one such weight."""
+        others = [d for d in range(self.data.ndim) if d != self.dim]
+        return int((self.data == -128).sum(others).max()) < 2
+
+    def split(self) -> tuple[Weights, Weights]:
+        """Weights without -128, and what they lack of these: products with both are to be added."""
+        low = self.data == -128
+        return replace(self, data=self.data + low), replace(self, data=-low.to(torch.int8))
+
     def permute(self, order: tuple[int, ...]) -> Weights:
         return replace(self, data=self.data.permute(order), dim=order.index(self.dim))
 
@@ -53,13 +65,12 @@ class Weights:
         return _write(writer, self.data, self.scales, self.dim, INT8_BY_CHANNEL)
 
     def write_small(self, writer: PartWriter) -> int:
-        """Write them in four bits each, if these are enough: two rows of numbers from 0 on, the
-        second above the first."""
-        if not self.is_small:
-            return self.write(writer)
+        """Write them in four bits each, if these are enough: two neighbours are one byte, counted
+        from 0 on, the second above the first. Rows of an odd length would be misread."""
         size = tuple(self.data.shape)
-        wide = torch.nn.functional.pad(self.data, (0, size[1] % 2)) + 8
-        pairs = wide.to(torch.uint8).reshape(size[0], -1, 2)
+        if not self.is_small or size[1] % 2:
+            return self.write(writer)
+        pairs = (self.data + 8).to(torch.uint8).reshape(size[0], -1, 2)
         packed = pairs[..., 0] | (pairs[..., 1] << 4)
         if not self.group:
             return _write(writer, packed, self.scales, self.dim, INT4_BY_CHANNEL, size)
@@ -93,8 +104,6 @@ def find_weights(lookup: Lookup, node: Any) -> Weights | None:
         return None
     scales, zeros, dim, group = _find_scales(lookup, get_name(node), given, data)
     if scales is None or (zeros is not None and bool(zeros.any())):
-        return None
-    if bool((data == -128).any()):  # two products of them are more than XNNPACK's kernels can hold
         return None
     if not bool(((scales >= SMALLEST) & scales.isfinite()).all()):
         return None

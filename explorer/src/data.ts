@@ -59,6 +59,7 @@ interface RawProgram {
   symbols: SymbolInfo[];
   memory: Memory;
   links?: number[];
+  kernels?: Record<string, string[]>;
 }
 
 interface RawPage {
@@ -122,6 +123,8 @@ export interface Program {
   memory: Memory;
   /** For each node that of the stage before which it comes from. */
   links: number[] | null;
+  /** Of an executable: the kernels that compute a node. */
+  kernels: Record<string, string[]> | null;
 }
 
 export interface Page {
@@ -176,6 +179,7 @@ function readProgram(raw: RawProgram, index: number, strings: string[]): Program
     symbols: raw.symbols,
     memory: raw.memory,
     links: raw.links ?? null,
+    kernels: raw.kernels ?? null,
   };
 }
 

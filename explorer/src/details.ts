@@ -54,6 +54,10 @@ function showNode(page: Page, view: View, node: Node, jumps: Jumps): HTMLElement
   if (frames.length) found.push(showSource(frames));
   if (node.call) found.push(section("Call", h("pre", { class: "call" }, node.call)));
   found.push(...showOrigin(page, program, node, jumps));
+  if (program.kernels && node.kind === "operator" && program.graphs[node.graph]!.kind !== "delegate") {
+    const kernels = program.kernels[node.id] ?? [];
+    found.push(section("Kernels", kernels.length ? h("ol", { class: "origin", "data-name": "kernels" }, ...kernels.map((k) => h("li", {}, h("code", {}, k)))) : h("p", { class: "muted" }, "none: a view of its input, or never read")));
+  }
   found.push(...showValues("Inputs", node.inputs.map((i) => program.nodes[i]!), program, jumps));
   found.push(...showValues("Read by", node.users.map((i) => program.nodes[i]!), program, jumps));
   return found;

@@ -177,7 +177,7 @@ export class Tree {
   /** Counts, order and depth; long lists of children are put into groups. */
   private settle(item: Item): void {
     item.children.forEach((c) => this.settle(c));
-    item.order = item.children.reduce((least, c) => Math.min(least, c.order), item.node?.id ?? Infinity);
+    item.order = item.children.reduce((least, c) => Math.min(least, c.order), orderOf(item.node));
     item.count = item.children.reduce((sum, c) => sum + c.count, isCounted(item) ? 1 : 0);
     item.children.sort((a, b) => a.order - b.order);
     this.groupLists(item);
@@ -352,6 +352,12 @@ function findQuiet(nodes: Node[]): Set<number> {
     if (isSize || isState(node) || node.kind === "item" || node.kind === "attribute") found.add(node.id);
   }
   return found;
+}
+
+/** Weights come right before who reads them. */
+function orderOf(node: Node | null): number {
+  if (!node) return Infinity;
+  return isState(node) && node.users.length ? node.users[0]! - 0.5 : node.id;
 }
 
 function isCounted(item: Item): boolean {

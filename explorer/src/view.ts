@@ -53,6 +53,7 @@ export class View {
     this.canvas.className = "drawing";
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "img");
+    this.canvas.setAttribute("aria-label", "The graph; the tree of modules beside it has the same");
     this.tree = new Tree(program, false);
     this.layouts = new Layouts(this.tree);
     this.listen();
@@ -402,8 +403,9 @@ export class View {
       this.redraw();
     });
     canvas.addEventListener("dblclick", (e) => {
-      const item = this.itemAt(place(e));
-      if (item?.children.length) this.toggle(item);
+      const p = place(e);
+      const item = this.itemAt(p);
+      if (item?.children.length && !this.isOnHandle(item, p)) this.toggle(item);
     });
     canvas.addEventListener(
       "wheel",
@@ -422,11 +424,16 @@ export class View {
     return box !== null && this.toWorld(p).y < box.y + HEADER;
   }
 
+  /** Is it the handle at the right of a group, which opens and closes it? */
+  private isOnHandle(item: Item, p: Point): boolean {
+    const box = item.children.length ? this.layouts.place(item) : null;
+    const { x, y } = this.toWorld(p);
+    return box !== null && x > box.x + box.w - 32 && y < box.y + HEADER;
+  }
+
   private click(p: Point, event: MouseEvent): void {
     const item = this.itemAt(p);
-    const box = item ? this.layouts.place(item) : null;
-    // The handle at the right of a group opens and closes it.
-    if (item && box && item.children.length && this.toWorld(p).x > box.x + box.w - 32 && this.toWorld(p).y < box.y + HEADER + 16) {
+    if (item && this.isOnHandle(item, p)) {
       this.toggle(item);
       this.select(item);
       return;

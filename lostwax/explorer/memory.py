@@ -13,7 +13,7 @@ from torch.fx import Node
 
 from lostwax.explorer.graph import KIND, GraphWriter
 from lostwax.ops.dialect_operator import overload_of
-from lostwax.pte.lowering.listing import ARENA, Call, Listing
+from lostwax.pte.lowering.listing import ARENA, Call, DelegateCall, Listing
 from lostwax.pte.plan import find_lifetimes
 
 
@@ -75,3 +75,13 @@ def find_planned_memory(
         arena = max(arena, storage.offset + storage.nbytes)
     found = {"kind": "plan", "steps": steps, "blocks": blocks, "weights": weights}
     return found | {"unknown": 0, "arena": arena}
+
+
+def list_kernels(listing: Listing, numbers: Mapping[Node, int]) -> dict[int, list[str]]:
+    """The kernels that compute each node, in order; a view may need none."""
+    found: dict[int, list[str]] = {}
+    for step in listing.calls():
+        if step.node is not None and not isinstance(step, DelegateCall):
+            found.setdefault(numbers.get(step.node, -1), []).append(step.kernel)
+    found.pop(-1, None)
+    return found

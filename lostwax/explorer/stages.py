@@ -19,8 +19,9 @@ from lostwax.dialects.methods import Methods
 from lostwax.explorer.graph import GraphWriter, Tables
 from lostwax.explorer.links import link_nodes
 from lostwax.explorer.listing import PlanWriter
-from lostwax.explorer.memory import find_planned_memory, find_program_memory
+from lostwax.explorer.memory import find_planned_memory, find_program_memory, list_kernels
 from lostwax.ir.graph.delegate import find_delegates
+from lostwax.ir.graph.lookup import graph_modules
 from lostwax.ir.passes.journal import Journal
 from lostwax.ir.program import ExportedProgram, describe_stranger
 from lostwax.pt2 import load
@@ -104,9 +105,12 @@ def _list_methods(methods: Methods) -> dict[str, ExportedProgram]:
 
 def _name_dialect(programs: Sequence[ExportedProgram]) -> str:
     """The name of the stage that programs have come to."""
-    for program in programs:
-        for _, delegate in find_delegates(program.graph):
-            return delegate.backend_id.removesuffix("Backend")
+    graphs = [module.graph for each in programs for module in graph_modules(each.graph_module)]
+    backends = {
+        d.backend_id.removesuffix("Backend"): 0 for g in graphs for _, d in find_delegates(g)
+    }
+    if backends:
+        return " + ".join(backends)
     if any(program.dialect == "EDGE" for program in programs):
         return "Edge"
     nodes = [node for program in programs for node in program.graph.nodes]
@@ -133,7 +137,12 @@ def describe_stages(stages: Sequence[Stage], title: str, source: bool) -> dict[s
             else:
                 writers[name, number] = writer = GraphWriter(tables, stage.methods[name])
                 entry |= writer.write()
-                entry["memory"] = _find_memory(stage, name, writer)
+                entry["memory"] = find_program_memory(writer)
+                if stage.executable is not None:
+                    listing = plan_method(stage.executable, name)
+                    weights = entry["memory"]["weights"]
+                    entry["memory"] = find_planned_memory(listing, writer.numbers, weights)
+                    entry["kernels"] = list_kernels(listing, writer.numbers)
                 if (name, number - 1) in writers:
                     entry["links"] = link_nodes(writers[name, number - 1], writer)
             described.append(entry)
@@ -152,11 +161,3 @@ def _names(stage: Stage) -> list[str]:
     if stage.file is not None:
         return [str(plan["name"]) for plan in stage.file.program["execution_plan"] or ()]
     return list(stage.methods)
-
-
-def _find_memory(stage: Stage, name: str, writer: GraphWriter) -> dict[str, Any]:
-    found = find_program_memory(writer)
-    if stage.executable is None:
-        return found
-    listing = plan_method(stage.executable, name)
-    return find_planned_memory(listing, writer.numbers, found["weights"])

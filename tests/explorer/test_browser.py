@@ -148,6 +148,32 @@ def test_delegates_unfold_and_say_what_was_left(open_page):
     assert hues[0] == "#e03131"
 
 
+def test_an_edge_tells_its_type_and_range(open_page):
+    page = open_page(net())
+    where = page.evaluate(
+        """() => {
+            const { view } = lostwax, { camera } = view;
+            const [a, b] = view.layouts.root.wires[0].points;
+            const box = view.canvas.getBoundingClientRect();
+            const x = (a.x + b.x) / 2, y = (a.y + b.y) / 2;
+            return [box.left + camera.x + x * camera.k, box.top + camera.y + y * camera.k];
+        }"""
+    )
+    page.mouse.move(*where)
+    assert page.inner_text(".tip-box").split("\n") == ["x: f32[s0, 8]", "s0: 1 … 9 (batch)"]
+    page.mouse.move(where[0] + 300, where[1])
+    assert page.is_hidden(".tip-box")
+
+
+def test_weights_are_shown_when_asked_for(open_page):
+    page = open_page(net())
+    page.click('[data-name="all"]')
+    page.click('.row[data-path="head"] .fold')
+    names = outline(page)
+    at = names.index("head")
+    assert names[at : at + 5] == ["head", "head.weight", "t", "head.bias", "addmm"]
+
+
 def test_operators_and_memory(open_page):
     page = open_page(net())
     page.click("text=Operators")

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import lostwax
+from lostwax.backends import XnnpackPartitioner
 from lostwax.explorer.graph import KINDS
 from lostwax.ir.text import call_text, type_text
 from lostwax.passes import DeadCode, Journal, NoOps
@@ -181,6 +182,32 @@ def test_memory_of_an_executable_is_its_plan():
         for _, begin, end, other, length in blocks[:i]:
             apart = begin > last or end < first
             assert apart or offset >= other + length or other >= offset + size
+
+
+def test_kernels_of_an_executable():
+    page = lostwax.explore(lowered()[1].to_executable()).data
+    kernels = page["programs"][0]["kernels"]
+    names = [r["name"] for r in rows(page)]
+    assert {names[at]: found for at, found in kernels.items()}["erf"] == ["aten::erf.out"]
+
+
+def test_delegates_in_branches():
+    class Branches(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return torch.cond(x.sum() > 0, lambda x: self.inner(x), lambda x: x.erf(), (x,))
+
+    program = lostwax.export(Branches().eval(), (torch.randn(2, 4),))
+    page = lostwax.explore(program.to_edge().to_backend(XnnpackPartitioner())).data
+    assert page["stages"] == ["Xnnpack"]
+    graphs = page["programs"][0]["graphs"]
+    found = rows(page)
+    around = [graphs[found[g["owner"]]["graph"]] for g in graphs if g["kind"] == "delegate"]
+    (branch,) = [g for g in around if g["kind"] == "body"]
+    assert (branch["name"], found[branch["owner"]]["name"]) == ("true_graph_0", "cond")
 
 
 def test_delegates_and_what_was_not_taken():

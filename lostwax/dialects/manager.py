@@ -18,6 +18,7 @@ from lostwax.dialects.methods import Methods, require_config, require_method_nam
 from lostwax.doors import enter
 from lostwax.errors import LoweringError
 from lostwax.ir.decompose.core_aten import default_decompositions
+from lostwax.ir.decompose.decompose import decompose_program
 from lostwax.ir.graph.lookup import graph_modules
 from lostwax.ir.passes.pipeline import Pass, Pipeline
 from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gradients
@@ -64,7 +65,7 @@ def to_edge(
         require_method_name(name)
         if has_custom_gradients(each):
             each = Pipeline((PlainGradients(),))(each)
-        lowered[name] = lower_to_edge(each.run_decompositions(table))
+        lowered[name] = lower_to_edge(decompose_program(each, table, are_strides_seen=False))
         _require_core(lowered[name], config)
     return EdgeProgramManager(lowered, constant_methods, config)
 

@@ -132,6 +132,7 @@ MORE: dict[OpOverload, list[Any]] = {
     aten.embedding_dense_backward.default: call(ones(2, 3), INDEX, 4, -1, False),
     aten.fmod.Scalar: call(ones(2), 2),
     aten.gt.Scalar: call(ones(2), 2),
+    aten.index.Tensor: call(ones(2), [INDEX]),  # which may be a mask, too
     aten.native_dropout.default: call(ones(2), 0.5, True),
     aten.native_group_norm_backward.default: call(
         IMAGE, IMAGE, ones(1, 1), ones(1, 1), ones(2), 1, 2, 16, 1, [True, True, True]

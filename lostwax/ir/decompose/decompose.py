@@ -27,6 +27,7 @@ from lostwax.ir.data import TAKEN_APART, ModuleCallEntry, Program
 from lostwax.ir.decompose.core_aten import as_table, find_told
 from lostwax.ir.decompose.expander import Decomposition
 from lostwax.ir.decompose.expansion import Expansion, Expansions
+from lostwax.ir.decompose.gaps import find_closed
 from lostwax.ir.graph.cse import call_key
 from lostwax.ir.graph.delegate import refuse_delegates
 from lostwax.ir.graph.effects import has_effect, visible_nodes
@@ -38,6 +39,7 @@ from lostwax.ir.graph.writer import GraphWriter, base_name
 from lostwax.ir.signature import ConstantArgument, ExportGraphSignature
 from lostwax.ir.trace.log import Value
 from lostwax.location import warn
+from lostwax.ops.registry import aten
 from lostwax.ops.registry import operator as record
 from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.numbers.real import Real
@@ -56,12 +58,16 @@ AnyProgram = TypeVar("AnyProgram", bound=Program)
 
 
 def decompose_program(
-    program: AnyProgram, table: Mapping[OpOverload, Decomposition] | None = None
+    program: AnyProgram,
+    table: Mapping[OpOverload, Decomposition] | None = None,
+    *,
+    are_strides_seen: bool = True,
 ) -> AnyProgram:
-    """Take the operators of the table apart; without a table, decompose to core ATen."""
+    """Take the operators of the table apart; without a table, decompose to core ATen.
+    `are_strides_seen=False`: for a dialect that lays values out anew."""
     refuse_delegates(program.graph_module, "run_decompositions()")
     mode = mode_of(program.graph)
-    expansions = Expansions(as_table(table), mode)
+    expansions = Expansions(as_table(table), mode, are_strides_seen)
     if table is not None:
         _warn_of_taken_apart(program, table)
 
@@ -155,6 +161,8 @@ class _Rewriter:
         """The new calls by target and arguments, so that nothing is computed twice."""
         self._made: list[Node] = []
         self._shown = _nodes_kept_apart(module.graph, self.nodes)
+        self._closed: dict[Node, Node] = {}
+        """Memories with gaps that are left out, and what was put there."""
         self._origin: Node | None = None
         self._meta: dict[str, Any] = {}
 
@@ -222,12 +230,30 @@ class _Rewriter:
             if not isinstance(parts, Node):
                 self._replace(node, parts[node.args[1]])
                 return
+        elif target is aten.as_strided_scatter.default:
+            self._rewrite_gaps(node)
+            return
+        elif target is aten.as_strided.default and node.args[0] in self._closed:
+            self._replace(node, self._new[self._closed[node.args[0]]])  # type: ignore[index]
+            return
         elif isinstance(target, OpOverload) and self.expansions.takes(target):
             expansion = self.expansions.find(node, node in self._shown)
             if expansion is not None and self._is_computable(expansion):
                 self._expand(node, expansion)
                 return
         self._keep(node)
+
+    def _rewrite_gaps(self, node: Node) -> None:
+        """Leave out a memory with gaps, if nobody sees them."""
+        are_seen = self.expansions.are_strides_seen
+        source = find_closed(node, self.mode, are_seen)
+        if source is None or (node in self._shown and (are_seen or source in self._shown)):
+            self._keep(node)
+            return
+        self._closed[node] = source
+        memory = self._new[node.args[0]]  # type: ignore[index]
+        if isinstance(memory, Node) and memory not in self._made:
+            self._made.append(memory)  # perhaps nobody reads it now
 
     def _is_computable(self, expansion: Expansion) -> bool:
         """Can the graph so far compute the numbers that the expansion needs? A sub-graph does not

@@ -97,8 +97,14 @@ def _numbers_in(tree: Any) -> Iterator[Any]:
 class Expansions:
     """The expansions of one program by one table. Use it inside of its `expander`."""
 
-    def __init__(self, table: Mapping[OpOverload, Decomposition], mode: FakeTensorMode) -> None:
+    def __init__(
+        self,
+        table: Mapping[OpOverload, Decomposition],
+        mode: FakeTensorMode,
+        are_strides_seen: bool = True,
+    ) -> None:
         self.table = table
+        self.are_strides_seen = are_strides_seen
         self.env = mode.shape_env or ShapeEnv()
         self.expander = Expander(table, self.env)
         self._found: dict[Any, Expansion | None] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -287,6 +287,10 @@ class Lowering(CallWriter):
 
     def _lower_number(self, node: Node) -> None:
         """A number that is no integer of sizes: computed as the graph says."""
+        args = [self.value(a) for a in node.args]
+        if node.target in _BY_OTHERS:
+            self.values[node] = _BY_OTHERS[node.target](self.listing, *args)
+            return
         prim = _PRIMS.get(node.target)
         if prim is None:
             raise LoweringError.at(
@@ -296,7 +300,6 @@ class Lowering(CallWriter):
             )
         value = node.meta.get("val")
         start = next((s for c, s in _STARTS if isinstance(value, c)), 0)
-        args = [self.value(a) for a in node.args]
         self.values[node] = self.listing.apply(prim, *args, start=start)
 
 
@@ -330,6 +333,16 @@ _PRIMS: dict[Any, str] = {
     torch.sym_ite: "sym_ite",
 }
 """The runtime's function for each function on numbers."""
+
+_BY_OTHERS: dict[Any, Callable[..., Any]] = {
+    operator.ne: lambda listing, a, b: listing.apply(
+        "sym_not", listing.apply("eq", a, b, start=False), start=False
+    ),
+    operator.and_: lambda listing, a, b: listing.apply("sym_ite", a, b, False, start=False),
+    operator.or_: lambda listing, a, b: listing.apply("sym_ite", a, True, b, start=False),
+}
+"""Functions on numbers that the runtime has not, by those that it has. `and_` and `or_` are given
+truths: the integers that sizes are computed of have no bits."""
 
 
 def _dim_order(t: TensorType) -> tuple[int, ...] | None:

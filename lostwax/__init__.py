@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from lostwax.ir.unflatten.interpreter import InterpreterModule, InterpreterModuleDispatcher
     from lostwax.ir.unflatten.unflatten import FlatArgsAdapter, UnflattenedModule, unflatten
     from lostwax.passes import Pipeline, move_to_device_pass
+    from lostwax.problems.report import report
     from lostwax.pt2 import PT2ArchiveReader, PT2ArchiveWriter, is_pt2_package, load, save
     from lostwax.pte.executable import ExecutableConfig, ExecutableProgram
     from lostwax.sym import ShapeEnv
@@ -125,6 +126,7 @@ __all__ = [
     "pte",
     "refine_dynamic_shapes_from_suggested_fixes",
     "register_dataclass",
+    "report",
     "save",
     "to_edge",
     "to_edge_transform_and_lower",
@@ -156,6 +158,7 @@ _HOME = {
     "TensorArgument": "lostwax.ir.signature",
     "TokenArgument": "lostwax.ir.signature",
     "register_dataclass": "lostwax.ir.pytree",
+    "report": "lostwax.problems.report",
     "modules": "lostwax.ir.run.shared",
     "CustomDecompTable": "lostwax.ir.decompose.core_aten",
     "default_decompositions": "lostwax.ir.decompose.core_aten",

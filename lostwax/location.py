@@ -74,8 +74,9 @@ class Span(NamedTuple):
     line: int
     function: str
     start: int
+    last: int
+    """The line that it ends in."""
     end: int
-    """Where the line ends, if what stands there goes on below."""
 
 
 def locate_span(frame: FrameType) -> Span | None:
@@ -85,17 +86,18 @@ def locate_span(frame: FrameType) -> Span | None:
     line, last, start, end = found or (None, None, None, None)
     if line is None or last is None or start is None or end is None:
         return None
-    return Span(code.co_filename, line, code.co_name, start, end if line == last else sys.maxsize)
+    return Span(code.co_filename, line, code.co_name, start, last, end)
 
 
 def read_columns(span: Span) -> tuple[str, int, int] | None:
-    """The stripped line, and from which to which of its characters a span goes; None if that is
-    all of it, or it cannot be read."""
+    """The stripped line, and from which to which of its characters a span goes, at most to its
+    end; None if that is all of it, or it cannot be read."""
     whole = linecache.getline(span.file, span.line).rstrip()
     source, data = whole.lstrip(), whole.encode()
     indent = len(whole) - len(source)
     start = len(data[: span.start].decode(errors="ignore")) - indent
-    end = len(data[: span.end].decode(errors="ignore")) - indent
+    goes_on = span.last > span.line
+    end = len(source) if goes_on else len(data[: span.end].decode(errors="ignore")) - indent
     if not 0 <= start < end <= len(source) or end - start == len(source):
         return None
     return source, start, end

@@ -76,6 +76,9 @@ the error, and how it goes on without it. The text is that of
 |---|---|
 %s
 
+What [a report](command-line.md#all-problems-at-once) finds beside errors has codes from `LW1001`
+on.
+
 ```python
 import torch
 import lostwax

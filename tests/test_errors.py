@@ -15,6 +15,7 @@ import lostwax
 from lostwax import errors
 from lostwax.errors.page import read_page
 from lostwax.location import Span, mark_span
+from lostwax.problems.kinds import KINDS
 
 CODES = tomllib.loads((Path(__file__).parent / "error_codes.toml").read_text())
 
@@ -31,6 +32,7 @@ def test_every_class_has_a_code_of_its_own_and_keeps_it():
     own = {c.code: c.__name__ for c in errors.CLASSES if "code" in vars(c)}
     assert own == {code: name for code, name in CODES.items() if code < "LW1"}
     assert len(own) == len(errors.CLASSES)
+    assert {k.code: k.name for k in KINDS} == {c: n for c, n in CODES.items() if c >= "LW1"}
 
 
 def test_classes_are_found_where_they_were():
@@ -91,7 +93,7 @@ def test_a_line_that_is_guilty_as_a_whole_is_not_marked():
 def test_what_goes_on_below_is_marked_to_the_end_of_the_line(tmp_path):
     file = tmp_path / "model.py"
     file.write_text("    y = 'ü' + f(\n        x)\n")
-    span = Span(str(file), 1, "f", 15, 2**60)
+    span = Span(str(file), 1, "f", 15, 2, 10)
     text = f"no.\n  at {file}:1 in f: y = 'ü' + f(\n  why: so"
     _, line, marks, _ = mark_span(text, span).splitlines()
     assert line[marks.index("^") :] == "f("

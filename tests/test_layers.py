@@ -47,6 +47,7 @@ LAYERS = [
     ["interop"],
     ["passes"],  # a face: the names of what is in ir
     ["explorer"],
+    ["problems"],
     ["cli"],
     ["__init__", "__main__"],
 ]

@@ -99,6 +99,9 @@ def export(
     control_flow: Annotated[
         Flow, typer.Option("--control-flow", help="Branches on data.")
     ] = Flow.capture,
+    report: Annotated[
+        bool, typer.Option("--report", help="List all problems; -o x.html, x.json or x.txt.")
+    ] = False,
     jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Processes side by side.")] = 1,
     ray: Annotated[bool, typer.Option("--ray", help="Run on Ray, if it is installed.")] = False,
     seed: Seed = 0,
@@ -110,6 +113,11 @@ def export(
     def work() -> Outcome:
         from lostwax.cli.exporting import Options, choose_form, export_models
 
+        if report:
+            from lostwax.cli.reporting import report_models
+
+            options = Options(tuple(dynamic or ()), strict, "", backend, control_flow.value, seed)
+            return report_models(models, output, options)
         form = choose_form(output, core, edge, pte, backend)
         options = Options(tuple(dynamic or ()), strict, form, backend, control_flow.value, seed)
         return export_models(models, output, options, jobs, ray)
@@ -240,6 +248,24 @@ def bench(
         return bench_file(file, model or "", repeat, seed)
 
     finish("bench", work, as_json=as_json, show_traceback=traceback)
+
+
+@app.command()
+def explore(
+    file: File,
+    output: Annotated[str | None, typer.Option("-o", "--output", help="The page, .html.")] = None,
+    lower: Annotated[bool, typer.Option("--lower", help="Core ATen and Edge beside it.")] = False,
+    as_json: Json = False,
+    traceback: Traceback = False,
+) -> None:
+    """Write a page on which a program can be looked at in a browser."""
+
+    def work() -> Outcome:
+        from lostwax.cli.reporting import explore_file
+
+        return explore_file(file, output, lower)
+
+    finish("explore", work, as_json=as_json, show_traceback=traceback)
 
 
 @app.command()

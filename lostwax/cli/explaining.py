@@ -1,19 +1,27 @@
-"""`lostwax explain LW0102`: the page of an error. Must not import torch."""
+"""`lostwax explain LW0102`: the page of an error, or of a kind of finding. Must not import
+torch."""
 
 from __future__ import annotations
 
 from lostwax.cli.outcome import Outcome
 from lostwax.errors import CLASSES, CommandError, did_you_mean
-from lostwax.errors.page import read_page
+from lostwax.errors.page import Page, read_page
+from lostwax.problems.kinds import KINDS
 
 
 def list_codes() -> list[tuple[str, str]]:
     """All codes, each with the first sentence of its page."""
     found = []
-    for each in CLASSES:
-        first = " ".join(read_page(each).cause.split())
-        found.append((each.code, f"{each.__name__}: {first.partition('. ')[0]}"))
+    for page in list_pages():
+        first = " ".join(page.cause.split()).partition(". ")[0]
+        found.append((page.code, f"{page.name}: {first}"))
     return found
+
+
+def list_pages() -> list[Page]:
+    """The pages of errors, and of what reports find."""
+    pages = [read_page(each) for each in CLASSES]
+    return pages + [Page(k.name, k.code, k.cause, k.fix, "", "") for k in KINDS]
 
 
 def explain_code(name: str | None) -> Outcome:
@@ -23,14 +31,13 @@ def explain_code(name: str | None) -> Outcome:
         result = [{"code": code, "title": title} for code, title in listed]
         return Outcome({"codes": result}, "\n".join(f"{code}  {title}" for code, title in listed))
     wanted = name.strip("[]").lower()
-    for each in CLASSES:
-        if wanted in (each.code.lower(), each.__name__.lower()):
-            page = read_page(each)
+    for page in list_pages():
+        if wanted in (page.code.lower(), page.name.lower()):
             parts = [f"{page.code} {page.name}", page.cause, f"What to do: {page.fix}"]
             for title, code in (("Example", page.example), ("Mended", page.mended)):
                 if code:
                     indented = "\n".join(f"    {line}" if line else "" for line in code.split("\n"))
                     parts.append(f"{title}:\n\n{indented}")
             return Outcome(page._asdict(), "\n\n".join(parts))
-    known = [text for each in CLASSES for text in (each.code, each.__name__)]
+    known = [text for page in list_pages() for text in (page.code, page.name)]
     raise CommandError(f"there is no error {name!r}{did_you_mean(name, known)}")

@@ -266,8 +266,9 @@ class ConstraintViolationError(LostwaxError, ValueError):
 
     The message lists each dimension that cannot vary as declared: the condition, the user's line, a
     size at which the program would be wrong, and the declarations to write instead. `fixes` holds
-    these declarations one by one. `dynamic_shapes` is the whole spec with the fixes in it, and
-    `constraints` lists all relations: those that were stated, and those that no Dim can express.
+    these declarations one by one, `violations` what asked for them. `dynamic_shapes` is the whole
+    spec with the fixes in it, and `constraints` lists all relations: those that were stated, and
+    those that no Dim can express.
 
     What to do: paste the fixes; or export again with
     `refine_dynamic_shapes_from_suggested_fixes(error, dynamic_shapes)` and `error.constraints`; or
@@ -295,9 +296,11 @@ class ConstraintViolationError(LostwaxError, ValueError):
         fixes: tuple[Any, ...] = (),
         dynamic_shapes: Any = None,
         constraints: tuple[str, ...] = (),
+        violations: tuple[Any, ...] = (),
     ) -> None:
         self.fixes, self.dynamic_shapes = fixes, dynamic_shapes
         self.constraints = list(constraints)
+        self.violations = violations
         super().__init__(message)
 
 

@@ -13,7 +13,7 @@ import pytest
 from lostwax.cli.app import app
 from lostwax.cli.outcome import SCHEMA, Exit
 
-COMMANDS = ["export", "show", "check", "diff", "run", "lower", "bench", "explain"]
+COMMANDS = ["export", "show", "check", "diff", "run", "lower", "bench", "explore", "explain"]
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
 
 

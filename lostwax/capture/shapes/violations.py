@@ -84,7 +84,11 @@ def violation_error(violations: Sequence[Violation], spec: Spec) -> ConstraintVi
     constraints = _unchanged_constraints(spec, _redeclared_names(fixes))
     constraints += [fix.value for fix in fixes if fix.kind == "constraint"]
     return ConstraintViolationError(
-        message, tuple(fixes), _refine_spec(spec, fixes), tuple(dict.fromkeys(constraints))
+        message,
+        tuple(fixes),
+        _refine_spec(spec, fixes),
+        tuple(dict.fromkeys(constraints)),
+        tuple(violations),
     )
 
 

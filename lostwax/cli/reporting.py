@@ -1,0 +1,56 @@
+"""`lostwax export --report` and `lostwax explore`: models and programs looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lostwax.cli.exporting import Options, find_partitioner
+from lostwax.cli.factories import build_model, read_dynamic
+from lostwax.cli.outcome import Exit, Outcome
+from lostwax.cli.programs import write_bytes
+from lostwax.cli.progress import show_status
+from lostwax.errors import CommandError
+from lostwax.explorer.page import explore
+from lostwax.problems.report import report
+
+
+def report_models(models: Sequence[str], output: str | None, options: Options) -> Outcome:
+    """All problems of each model; with a file, the report of one model goes there."""
+    if output is not None and len(models) > 1:
+        raise CommandError("-o with --report is the report of one model")
+    made: list[dict[str, Any]] = []
+    texts: list[str] = []
+    code = Exit.OK
+    for spec in models:
+        model = build_model(spec, options.seed)
+        with show_status(f"looking at {spec}"):
+            found = report(
+                model.module,
+                model.args,
+                model.kwargs,
+                dynamic_shapes=read_dynamic(options.dynamic, model),
+                strict=options.strict,
+                control_flow=options.control_flow,
+                partitioner=find_partitioner(options.backend) if options.backend else None,
+            )
+        if output is not None:
+            found.save(output)
+        made.append({"model": spec, "file": output, **found.to_dict()})
+        text = f"{output}: {found.summary}" if output is not None else str(found)
+        texts.append(f"{spec}:\n{text}" if len(models) > 1 else text)
+        code = code if found.ok else Exit.DIFFERS
+    return Outcome({"reports": made}, "\n\n".join(texts), code)
+
+
+def explore_file(file: str, output: str | None, lower: bool) -> Outcome:
+    """Write the page of a file."""
+    if not Path(file).is_file():
+        raise CommandError(f"there is no file {file!r}")
+    page = output or str(Path(file).with_suffix(".html").name)
+    with show_status(f"writing {page}"):
+        made = explore(file, page, lower=lower)
+    size = Path(page).stat().st_size
+    told = {"file": page, "bytes": size, "stages": list(made.data["stages"])}
+    return Outcome(told, f"{page}: {write_bytes(size)}; open it in a browser")

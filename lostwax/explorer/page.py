@@ -5,11 +5,13 @@ from __future__ import annotations
 import html
 import json
 import os
+from contextlib import ExitStack
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any
 
+from lostwax import collector
 from lostwax.explorer.stages import describe_stages, find_stages
 from lostwax.undo.replace_files import replace_files
 
@@ -64,11 +66,13 @@ def explore(
     side: the stages of one program, in order. With `lower`, core ATen and Edge are such stages,
     too. With `source=False` the page has the lines that nodes come from, not those around them.
     """
-    stages = find_stages(program, lower)
-    if title is None:
-        is_file = isinstance(program, (str, os.PathLike))
-        title = Path(program).name if is_file else _find_title(stages)
-    page = Page(describe_stages(stages, title, source))
+    with ExitStack() as undo:
+        collector.pause(undo.callback)
+        stages = find_stages(program, lower)
+        if title is None:
+            is_file = isinstance(program, (str, os.PathLike))
+            title = Path(program).name if is_file else _find_title(stages)
+        page = Page(describe_stages(stages, title, source))
     if path is not None:
         page.save(path)
     return page
@@ -95,8 +99,7 @@ def _find_title(stages: list[Any]) -> str:
 
 def _encode(data: dict[str, Any]) -> str:
     """JSON that can stand in a script of a page: no text in it ends the script."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def _write(data: bytes, file: IO[bytes]) -> None:

@@ -61,6 +61,11 @@ def test_no_text_of_a_program_ends_the_script(tmp_path):
     assert json.loads(data)["title"] == title
 
 
+def test_a_text_that_is_no_unicode_is_written(tmp_path):
+    lostwax.explore(net(), tmp_path / "net.html", title="\udcff\u2028é")
+    assert r'"title":"\udcff\u2028\u00e9"' in (tmp_path / "net.html").read_text()
+
+
 def test_a_notebook_shows_the_page_in_a_frame():
     plot = net().plot(height=321)
     text = plot._repr_html_()

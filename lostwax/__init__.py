@@ -205,6 +205,8 @@ doors.set_doors(
         "make_report": "lostwax.backends.report",
         "ExecutableProgram": "lostwax.pte.executable",
         "check_executable": "lostwax.pte.check",
+        "find_in_delegate": "lostwax.backends.check",
+        "EdgeProgramManager": "lostwax.dialects.manager",
         "plot": "lostwax.explorer.page",
         "show_values": "lostwax.interop.exchange",
     }

@@ -247,5 +247,10 @@ def _preprocess(program: ExportedProgram, spec: DelegationSpec) -> LoweredBacken
                 "\n  instead: bytes, or lostwax.backends.Payload(bytes, named_data)"
             )
     return LoweredBackendModule(
-        program, backend.backend_id, bytes(payload.data), spec.compile_specs, payload.named_data
+        program,
+        backend.backend_id,
+        bytes(payload.data),
+        spec.compile_specs,
+        payload.named_data,
+        backend,
     )

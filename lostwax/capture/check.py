@@ -117,9 +117,10 @@ def check(
     are those of `torch.testing.assert_close`. Both run on copies. The first case that differs ends
     the check.
 
-    An executable is run by the ExecuTorch runtime, twice for each case, and its `method` compared
-    with the module, or if there is none with the program that it was lowered from; the bar is 1e-4
-    of the largest value.
+    Of programs in the Edge dialect, lowered or not, the `method` is compared. An executable is run
+    by the ExecuTorch runtime, twice for each case, and its `method` compared with the module, or if
+    there is none with the program that it was lowered from; the bar is 1e-4 of the largest value.
+    If a delegate differs, its backend is asked again, to find the operator inside.
     """
     if not isinstance(program, ExportedProgram):
         return _check_executable(program, module, inputs, method, draws, (rtol, atol), seed)
@@ -150,9 +151,12 @@ def _check_executable(
     tolerances: tuple[float | None, float | None],
     seed: int,
 ) -> CheckResult:
+    rtol, atol = tolerances
+    if isinstance(executable, enter("EdgeProgramManager")):
+        program = executable.exported_program(method)
+        return check(program, module, inputs, draws=draws, rtol=rtol, atol=atol, seed=seed)
     if not isinstance(executable, enter("ExecutableProgram")):
         check_is_program(executable, "check")
-    rtol, atol = tolerances
     found: CheckResult = enter("check_executable")(
         executable, module, inputs, method=method, draws=draws, rtol=rtol, atol=atol, seed=seed
     )

@@ -24,6 +24,8 @@ from lostwax.capture.check import (
     state_values,
 )
 from lostwax.capture.check_inputs import DrawnCall
+from lostwax.doors import enter
+from lostwax.ir.graph.delegate import find_delegate
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.module import call_convention
 from lostwax.ir.text import source_text, target_text
@@ -131,7 +133,19 @@ class _ComparingInterpreter(Interpreter):
             if wrong:
                 where = f"\n    at {source_text(n)}" if source_text(n) else ""
                 self.found = f"{n.name} = {target_text(n.target)}{where}\n    {wrong}"
+                self.found += self._look_into(n)
         return value
+
+    def _look_into(self, node: Node) -> str:
+        """What differs in the delegate that computes a node, if one does."""
+        call = node.args[0] if node.args else None
+        delegate = find_delegate(call) if isinstance(call, Node) else None
+        if delegate is None:
+            return ""
+        name = f"\n    a result of the delegate {call.args[0]} of {delegate.backend_id}"  # type: ignore[union-attr]
+        inputs = [self.env[n] for n in call.args[1:]]  # type: ignore[union-attr, index]
+        inside = enter("find_in_delegate")(delegate, inputs, self.close)
+        return f"{name}; in it: {inside}" if inside else name
 
 
 def _write_code(case: DrawnCall, method: str) -> str:

@@ -32,6 +32,7 @@ class LoweredBackendModule(nn.Module):
         processed_bytes: bytes,
         compile_specs: Sequence[Any] = (),
         named_data: Mapping[str, Any] | None = None,
+        backend: Any = None,
     ) -> None:
         super().__init__()
         self.original_module = program
@@ -43,6 +44,8 @@ class LoweredBackendModule(nn.Module):
         self.compile_specs = tuple(compile_specs)
         self.named_data = dict(named_data or {})
         """Data beside the payload, which delegates and methods share by name."""
+        self.backend = backend
+        """What made the payload, if it is at hand: it is asked again to find what is wrong."""
 
     @property
     def program(self) -> Program:

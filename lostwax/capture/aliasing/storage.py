@@ -22,6 +22,13 @@ from lostwax.sym import Size, current
 from lostwax.types import TensorType
 
 
+def refuse_joined(joined: Any, what: str, *, why: str, instead: str) -> CaptureError:
+    """A refusal that knows of the `if` of Python's in which ways join, if it is one."""
+    error = CaptureError.here(what, why=why, instead=instead)
+    error.joined = joined  # type: ignore[attr-defined]
+    return error
+
+
 def check_writable(root: Root) -> None:
     if root.others:
         raise CaptureError.here(
@@ -37,9 +44,14 @@ def check_writable(root: Root) -> None:
         )
 
 
-def check_unshared(root: Root, maybe_shared: Mapping[Root, str]) -> None:
+def check_unshared(
+    root: Root, maybe_shared: Mapping[Root, str], joined: Mapping[Root, Any]
+) -> None:
+    """`joined` tells, here and below, in which `if` of Python's the ways join, so that a capture
+    may let them go on apart."""
     if root in maybe_shared:
-        raise CaptureError.here(
+        raise refuse_joined(
+            joined.get(root),
             f"a tensor is written to, and {maybe_shared[root]} returns it as it is",
             why="eager's result would be that tensor, where it goes this way, and a write to one "
             "would show in the other; a program's result is a new tensor",
@@ -47,12 +59,15 @@ def check_unshared(root: Root, maybe_shared: Mapping[Root, str]) -> None:
         )
 
 
-def check_apart(one: Root, other: Root, maybe_shared: Mapping[Root, str]) -> None:
+def check_apart(
+    one: Root, other: Root, maybe_shared: Mapping[Root, str], joined: Mapping[Root, Any]
+) -> None:
     """Check that two tensors which are asked to be the same are two in eager, too."""
     is_handed = IN_LOOP in (one.kind, other.kind)
     if one is not other and (is_handed or (one in maybe_shared and other in maybe_shared)):
         by = "a loop on data hands on" if is_handed else f"{maybe_shared[one]} returns"
-        raise CaptureError.here(
+        raise refuse_joined(
+            joined.get(one) or joined.get(other),
             f"two tensors are asked to be the same one, and {by} one as it is",
             why="they are the same in eager, where it goes this way; a program's result is a new "
             "tensor",
@@ -60,7 +75,9 @@ def check_apart(one: Root, other: Root, maybe_shared: Mapping[Root, str]) -> Non
         )
 
 
-def check_one(what: str, root: Root, maybe_shared: Mapping[Root, str]) -> None:
+def check_one(
+    what: str, root: Root, maybe_shared: Mapping[Root, str], joined: Mapping[Root, Any]
+) -> None:
     """Check that something is asked of a tensor that is one object, whichever way a call goes."""
     is_handed = root.kind == IN_LOOP and what != "class"
     if not is_handed and (root not in maybe_shared or root.kind):  # what is given is one
@@ -75,7 +92,8 @@ def check_one(what: str, root: Root, maybe_shared: Mapping[Root, str]) -> None:
         return
     if what == "is_leaf" and not (is_handed or any(others)):
         return
-    raise CaptureError.here(
+    raise refuse_joined(
+        joined.get(root),
         f"{what} was asked for of a tensor, and {by} one as it is",
         why="eager's result is that tensor, where it goes this way; a program's result is a new "
         "tensor",

@@ -33,6 +33,7 @@ from lostwax.capture.trace.tracer import Tracer
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError, LostwaxError, asks_data
 from lostwax.fake.symbolic.node import unwrap
+from lostwax.fake.tensor import FakeTensor
 from lostwax.location import Location, locate_line
 from lostwax.sym import BoolExpr, Expr
 
@@ -275,16 +276,19 @@ class Choice:
         leaves = append_cond(
             self._tracer, self._condition, [], (true.scope, false.scope), values, types
         )
-        count = len(merging.pairs)
+        count, known = len(merging.pairs), {*self._tracer.maybe_shared}
         for root, new in zip(roots, leaves[count:], strict=True):
             self._tracer.replace_value(root, self._tracer.value_of(new))
         for i, outcome in enumerate((true, false)):
             logged = [pair[i] for pair in merging.logged]
             outcome.record(logged).note_sharing(leaves[:count])
+        joined = (self._frame.f_code, self._site)
+        made = [each.tracked.root for each in leaves[:count] if type(each) is FakeTensor]
+        for root in (*(self._tracer.maybe_shared.keys() - known), *made):
+            self._tracer.joined[root] = joined
         for each in leaves[:count]:
             value = unwrap(each) if isinstance(each, torch.SymInt) else None
             if isinstance(value, Expr):
-                joined = (self._frame.f_code, self._site)
                 value.env.merged.update(dict.fromkeys(value.symbols(), joined))
         return leaves[:count]
 

@@ -99,7 +99,8 @@ class Hooks:
     def is_same(self, one: Any, other: Any) -> bool:
         """`one is other`. Refused, if that is so on one side of an `if` only."""
         if one is not other and type(one) is type(other) is FakeTensor and threads.is_capturing():
-            check_apart(one.tracked.root, other.tracked.root, threads.running[-1].maybe_shared)
+            tracer, roots = threads.running[-1], (one.tracked.root, other.tracked.root)
+            check_apart(*roots, tracer.maybe_shared, tracer.joined)
         return one is other
 
     def is_other(self, one: Any, other: Any) -> bool:

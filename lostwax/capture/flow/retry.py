@@ -142,15 +142,14 @@ def _find_obstacle(key: FunctionKey) -> NotRewritable | None:
 
 def _join_later(plans: dict[FunctionKey, Plan], error: Exception) -> bool:
     """Let the sides of an `if` go on to the end of their function, if what is asked is a number in
-    which they join. Returns whether that is new."""
+    which they join, or which object it is, or if it is written to. Returns whether that is new."""
     about: Any = getattr(_find_question(error), "about", None)
-    for symbol in [] if about is None else about.symbols():
-        if symbol in about.env.merged:
-            code, site = about.env.merged[symbol]
-            key, at = key_of(code), (site.line, site.column)
-            if at not in plans[key].extended:
-                plans[key] = plans[key]._replace(extended=plans[key].extended | {at})
-                return True
+    known = [] if about is None else [about.env.merged.get(each) for each in about.symbols()]
+    for code, site in filter(None, [*known, getattr(error, "joined", None)]):
+        key, at = key_of(code), (site.line, site.column)
+        if key in plans and at not in plans[key].extended:
+            plans[key] = plans[key]._replace(extended=plans[key].extended | {at})
+            return True
     return False
 
 

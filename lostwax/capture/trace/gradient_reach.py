@@ -40,6 +40,11 @@ def finds_gradient(value: Value, or_marked: bool = False) -> bool | None:
     return _Reading(or_marked).find(value)
 
 
+def find_joins(value: Value) -> list[Value]:
+    """The results of branches and loops of which a value is computed."""
+    return [each for each in _history(value, _derived_outside) if _find_graphs(each)]
+
+
 def gradient_sources(value: Value, grad: bool) -> list[Value]:
     """What the program is given, or holds, that a gradient of this value reaches if that wants one;
     without `grad`, that it would reach if gradients were switched on."""

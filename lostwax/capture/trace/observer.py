@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lostwax.capture.aliasing.storage import check_one
+from lostwax.capture.aliasing.storage import check_one, refuse_joined
 from lostwax.capture.trace.grad_marks import check_data
-from lostwax.capture.trace.gradient_reach import finds_gradient
+from lostwax.capture.trace.gradient_reach import find_joins, finds_gradient
 from lostwax.capture.trace.gradient_steps import (
     DETACHED,
     keep_gradient_of,
@@ -19,7 +19,6 @@ from lostwax.capture.trace.gradient_steps import (
     wants_gradient,
 )
 from lostwax.capture.trace.python_questions import OF_GRADIENTS, NotedQuestions
-from lostwax.errors import CaptureError
 from lostwax.fake.asked_tensor import IDENTITY, LAYOUT_QUESTIONS, is_marked
 from lostwax.fake.observer import Observer
 from lostwax.fake.tensor import FakeTensor
@@ -67,7 +66,8 @@ class CaptureObserver(Observer):
             self.note_layout(fake, what, "stride" in what and is_asked_by_user())
         elif self._is_noting() and fake.tracked is not None and is_asked_by_user():
             if what in _OF_OBJECTS:
-                check_one(what, fake.tracked.root, self._tracer.maybe_shared)
+                tracer = self._tracer
+                check_one(what, fake.tracked.root, tracer.maybe_shared, tracer.joined)
             if what in OF_GRADIENTS:
                 self.has_gradient(fake)  # which refuses it, if it depends on the way
             if what != IDENTITY:
@@ -145,7 +145,10 @@ class CaptureObserver(Observer):
             return False
         found = finds_gradient(tracer.value_of(fake), has_leaves)
         if found is None and is_asked_by_user():
-            raise CaptureError.here(
+            joins = [each.fake.tracked.root for each in find_joins(tracer.value_of(fake))]
+            joined = next((tracer.joined[each] for each in joins if each in tracer.joined), None)
+            raise refuse_joined(
+                joined,
                 "requires_grad was asked for, of a tensor that a branch or a loop on data computes",
                 why="it requires a gradient on one way, and none on another; a program has one "
                 "answer",

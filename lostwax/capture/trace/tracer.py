@@ -117,6 +117,8 @@ class Tracer(Recorder):
         """The steps, inputs and symbols of such regions that are over: what they were part of."""
         self.maybe_shared: dict[Root, str] = {}
         """Tensors that may share memory with others when eager runs them, and why."""
+        self.joined: dict[Root, Any] = {}
+        """In which `if` of Python's that is so."""
         self.raised: tuple[str, Exception] | None = None
         """The function of an operator that raised, and what: the program is none, whoever catches
         it."""
@@ -416,7 +418,7 @@ class Tracer(Recorder):
             self.doubts.note_write(root, self.moment)
         storage.check_writable(root)
         if self.maybe_shared:
-            storage.check_unshared(root, self.maybe_shared)
+            storage.check_unshared(root, self.maybe_shared, self.joined)
         if self.scope is not None:
             self.scope.keep(root)
         if self.keep:

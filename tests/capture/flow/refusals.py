@@ -298,17 +298,20 @@ def yields(x: Tensor) -> Any:
     return sum(positive(), torch.zeros(()))
 
 
-def writes_to_a_copy(x: Tensor) -> Tensor:
-    a, b = x + 1, x * 2
-    c = a.clone() if x.sum() > 0 else b.clone()
+def writes_to_a_copy(x: Tensor) -> Any:
+    c = x + 1
+    while c.sum() < 0:
+        c = c + 1
+    c = c.clone()
     c.add_(1)
     return c
 
 
-@refuse("a tensor is written to, and the .* side of", r"x.clone\(\)", writes_to_a_copy)
-def writes_to_what_was_chosen(x: Tensor) -> Tensor:
-    a, b = x + 1, x * 2
-    c = a if x.sum() > 0 else b
+@refuse("a tensor is written to, and .*if it does not run once", r"x.clone\(\)", writes_to_a_copy)
+def writes_to_what_a_loop_leaves(x: Tensor) -> Any:
+    c = x + 1
+    while c.sum() < 0:
+        c = c + 1
     c.add_(1)
     return c
 

@@ -57,6 +57,10 @@ Out = Annotated[
 Name = Annotated[str, typer.Option("--name", help="The program or method, if there are several.")]
 Seed = Annotated[int, typer.Option("--seed", help="For random weights and inputs.")]
 Backend = Annotated[str, typer.Option("--backend", help="Hand parts to a backend: xnnpack.")]
+Imports = Annotated[
+    list[str] | None,
+    typer.Option("--import", help="Import a module first: it registers operators or classes."),
+]
 Dynamic = Annotated[
     list[str] | None,
     typer.Option(
@@ -65,6 +69,15 @@ Dynamic = Annotated[
         help="A size that varies: batch, batch:1..64, 1=length, tokens.1=length:1..512.",
     ),
 ]
+
+
+def import_first(names: list[str] | None) -> None:
+    """Import what registers the operators and classes that are in a file."""
+    if names:
+        from lostwax.cli.factories import import_place
+
+        for name in names:
+            import_place(name)
 
 
 def show_version(asked: bool) -> None:
@@ -131,12 +144,14 @@ def show(
     ops: Annotated[bool, typer.Option("--ops", help="How often each operator is called.")] = False,
     memory: Annotated[bool, typer.Option("--memory", help="The memory plan.")] = False,
     name: Name = "",
+    imports: Imports = None,
     as_json: Json = False,
     traceback: Traceback = False,
 ) -> None:
     """Show a program: its text, signature, ranges and guards."""
 
     def work() -> Outcome:
+        import_first(imports)
         from lostwax.cli.programs import show_file
 
         return show_file(file, name, ops, memory)
@@ -155,12 +170,14 @@ def check(
     ] = False,
     dynamic: Dynamic = None,
     seed: Seed = 0,
+    imports: Imports = None,
     as_json: Json = False,
     traceback: Traceback = False,
 ) -> None:
     """Compare a program with its model, at the example and at drawn sizes."""
 
     def work() -> Outcome:
+        import_first(imports)
         from lostwax.cli.running import check_program, split_targets
 
         file, model = split_targets(targets)
@@ -173,12 +190,14 @@ def check(
 def diff(
     old: Annotated[str, typer.Argument(metavar="OLD", help="A .pt2 file.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="A .pt2 file.")],
+    imports: Imports = None,
     as_json: Json = False,
     traceback: Traceback = False,
 ) -> None:
     """List what differs between two programs."""
 
     def work() -> Outcome:
+        import_first(imports)
         from lostwax.cli.programs import diff_files
 
         return diff_files(old, new)
@@ -197,12 +216,14 @@ def run(
         str | None, typer.Option("-o", "--output", help="Write the results: a .pt file.")
     ] = None,
     name: Name = "",
+    imports: Imports = None,
     as_json: Json = False,
     traceback: Traceback = False,
 ) -> None:
     """Run a program, with its example inputs or with those of files."""
 
     def work() -> Outcome:
+        import_first(imports)
         from lostwax.cli.running import run_file
 
         return run_file(file, inputs or (), output, name)
@@ -216,12 +237,14 @@ def lower(
     output: Out = None,
     form: Annotated[Form, typer.Option("--to", help="What is written.")] = Form.pte,
     backend: Backend = "",
+    imports: Imports = None,
     as_json: Json = False,
     traceback: Traceback = False,
 ) -> None:
     """Lower the program of a .pt2 file: to a .pte file, or to core ATen."""
 
     def work() -> Outcome:
+        import_first(imports)
         from lostwax.cli.exporting import lower_file
 
         return lower_file(file, output, form.value, backend)
@@ -237,12 +260,14 @@ def bench(
     ] = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="How many calls count.")] = 20,
     seed: Seed = 0,
+    imports: Imports = None,
     as_json: Json = False,
     traceback: Traceback = False,
 ) -> None:
     """Time a program, and beside it the model in eager."""
 
     def work() -> Outcome:
+        import_first(imports)
         from lostwax.cli.running import bench_file
 
         return bench_file(file, model or "", repeat, seed)
@@ -255,12 +280,14 @@ def explore(
     file: File,
     output: Annotated[str | None, typer.Option("-o", "--output", help="The page, .html.")] = None,
     lower: Annotated[bool, typer.Option("--lower", help="Core ATen and Edge beside it.")] = False,
+    imports: Imports = None,
     as_json: Json = False,
     traceback: Traceback = False,
 ) -> None:
     """Write a page on which a program can be looked at in a browser."""
 
     def work() -> Outcome:
+        import_first(imports)
         from lostwax.cli.reporting import explore_file
 
         return explore_file(file, output, lower)

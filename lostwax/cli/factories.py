@@ -84,7 +84,7 @@ def _read_option(text: str) -> Any:
 
 
 def _find_factory(place: str, name: str) -> Any:
-    module = _import_place(place)
+    module = import_place(place)
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
@@ -94,7 +94,7 @@ def _find_factory(place: str, name: str) -> Any:
     return found
 
 
-def _import_place(place: str) -> Any:
+def import_place(place: str) -> Any:
     """A file of Python, or a module; what is in the working directory can be imported."""
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))

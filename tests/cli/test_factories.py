@@ -63,5 +63,6 @@ def test_transformers(name, folder):
 def test_transformers_with_a_batch_and_a_length_that_vary(lostwax, folder):
     words = ["transformers:bert?tiny", "-o", "b.pt2", "-d", "batch:1..64", "-d", "1=length:2..64"]
     assert lostwax("export", *words).code == 0
+    assert b"modeling_outputs" not in (folder / "b.pt2").read_bytes(), "it can be loaded without"
     with pytest.raises(CommandError, match="has no 'num_layerz'"):
         build_model("transformers:bert?tiny&num_layerz=2")

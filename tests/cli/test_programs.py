@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 
@@ -43,6 +47,37 @@ def test_an_executable_is_shown(lostwax, file):
     assert "2  aten::linear.out" in lostwax("show", "a.pte", "--ops").out
     told = lostwax("show", "a.pte", "--memory", "--json").json["result"]
     assert told["methods"]["forward"]["arena_bytes"][-1] > 0
+
+
+def test_what_a_file_needs_is_imported_if_asked_for(lostwax, folder):
+    (folder / "doubling.py").write_text(
+        """
+import torch
+
+@torch.library.custom_op("doubling::double", mutates_args=())
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+@double.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+def make():
+    return double, torch.ones(3)
+"""
+    )
+    assert lostwax("export", "doubling.py:make", "-o", "d.pt2").code == 0
+    code = "from lostwax.cli.app import main; main()"
+    for words, wanted in ((["show", "d.pt2"], 3), (["show", "d.pt2", "--import", "doubling"], 0)):
+        path = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
+        ran = subprocess.run(
+            [sys.executable, "-c", code, *words],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        assert ran.returncode == wanted, ran.stderr
+    assert "torch.ops.doubling.double.default" in ran.stdout
 
 
 def test_programs_are_compared(lostwax, file):

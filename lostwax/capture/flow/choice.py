@@ -27,7 +27,7 @@ from lostwax.capture.flow.merging import (
 )
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
 from lostwax.capture.flow.rewriting.names import LEFT, is_of_hooks, is_ours, show_name
-from lostwax.capture.flow.truths import KEPT, UNSET, find_known
+from lostwax.capture.flow.truths import KEPT, UNSET, find_known, make_tensor
 from lostwax.capture.python.containers import GONE
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.classes import SYMBOLIC
@@ -188,6 +188,9 @@ class Choice:
             raise self._raised[self.side]
         self._refuse_caught(error)
         holds = self._predicate
+        if self._is_size and self._tracer.scope is not None:
+            # Inside of a branch the example may be one that does not come there: it is computed.
+            holds = torch.logical_and(make_tensor(holds), torch.ones((), dtype=torch.bool))
         if isinstance(holds, torch.Tensor):
             holds = holds.item()
         if not self.side:

@@ -120,3 +120,21 @@ def test_decoders_of_any_length() -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_side_raises_by_a_size_that_the_example_has_not() -> None:
+    def forward(x: Tensor) -> Tensor:
+        n = x.shape[0]
+        if n > 1:
+            return x.sum() + 1
+        if n != 0:
+            raise ValueError("one is none")
+        return x.sum() * 3
+
+    run = lostwax.export(
+        forward, (torch.ones(4),), dynamic_shapes=({0: Dim("n", min=0)},), control_flow="sizes"
+    ).module()
+    for n in (0, 2, 5):
+        torch.testing.assert_close(run(torch.ones(n)), forward(torch.ones(n)))
+    with pytest.raises(RuntimeError, match="one is none"):
+        run(torch.ones(1))

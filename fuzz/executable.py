@@ -1,12 +1,13 @@
 """Random programs as executables, run by the real ExecuTorch runtime, compared with eager.
 
-    python -m fuzz.executable [--count 2000] [--seed 0] [--show]
+    python -m fuzz.executable [--count 2000] [--seed 0] [--xnnpack] [--show]
 
 A program is a module of some statements on tensors of several dtypes and sizes, with views, writes,
 state and control flow. It is exported, with fixed sizes or with a varying number of rows, lowered,
 and called several times. The runtime does what eager does, or lostwax refuses the program: all else
 is a failure, and is shown as a small program. Programs run in processes apart, since a kernel that
-gets what it does not expect ends the process. Exits with 1 if anything was wrong.
+gets what it does not expect ends the process. With --xnnpack parts of them are handed to XNNPACK.
+Exits with 1 if anything was wrong.
 """
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ class Program:
     lines: tuple[str, ...]
     results: tuple[str, ...]
     is_dynamic: bool
+    is_delegated: bool = False
 
     def source(self) -> str:
         body = [*self.lines, f"return {', '.join(self.results)},"]
@@ -174,7 +176,9 @@ def judge(program: Program) -> tuple[str, str]:
     shapes = tuple({0: rows} for _ in first) if program.is_dynamic else None
     try:
         exported = lostwax.export(program.module(load_operators()), first, dynamic_shapes=shapes)
-        buffer = exported.to_edge().to_executable().buffer
+        parts = [lostwax.backends.XnnpackPartitioner()] if program.is_delegated else []
+        lowered = lostwax.to_edge_transform_and_lower(exported, partitioner=parts)
+        buffer = lowered.to_executable().buffer
     except LostwaxError as error:
         return "refused", str(error).splitlines()[0]
     except Exception as error:
@@ -285,24 +289,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz.executable", description=__doc__)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--xnnpack", action="store_true", help="with delegates")
     parser.add_argument("--show", action="store_true", help="print the program of the first seed")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     if options.show:
-        program = generate(options.seed)
+        program = replace(generate(options.seed), is_delegated=options.xnnpack)
         print(program.source(), *next(run_apart(iter([program])))[1:])
         return 0
-    return report(options.seed, options.count)
+    return report(options.seed, options.count, is_delegated=options.xnnpack)
 
 
-def report(seed: int, count: int, say: Callable[..., None] = print) -> int:
+def report(
+    seed: int, count: int, say: Callable[..., None] = print, *, is_delegated: bool = False
+) -> int:
     """Judge many programs; print what failed, and how many there were of each rank."""
     ranks: Counter[str] = Counter()
     refusals: Counter[str] = Counter()
     failures: dict[str, Program] = {}
     started = time.perf_counter()
-    programs = (generate(s) for s in range(seed, seed + count))
+    seeds = range(seed, seed + count)
+    programs = (replace(generate(s), is_delegated=is_delegated) for s in seeds)
     for program, rank, why in run_apart(programs):
         ranks[rank] += 1
         if rank == "refused":

@@ -6,13 +6,11 @@ from __future__ import annotations
 _BY_REASON = {
     "a concrete integer is needed": "gaussian_elimination sum_of_chunks",
     "keep gets longer in a loop that is a `while`": "nms_shrinking",
-    "a tensor is written to, and the False side of `if is_prime[p] and p * p <= limit": ("sieve"),
     "a tensor is written to, and the body of `while parent[i] != i:` returns it as it": (
         "union_find"
     ),
     "ids, which `while True:` hands on, changes": ("GreedyGrowing"),
     "image, which `while image.shape[-1] > 1:` hands on, changes": ("pyramid_until_smooth"),
-    "a tensor is written to, and the True side of `cost[i + 1, j + 1] =": "dynamic_time_warping",
     "the two sides of an `if` on data do not agree: changed is": "Hopfield",
     "the two sides of an `if` on data do not agree: k is": ("quickselect_median"),
     "the two sides of an `if` on data do not agree: out has": ("ctc_greedy_to_a_list"),

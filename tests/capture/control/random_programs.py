@@ -149,7 +149,7 @@ def compare(seed: int) -> str:
     except EagerError:
         return ""
     except LostwaxError as error:
-        return str(error).splitlines()[0]
+        return str(error.args[0]).splitlines()[0]
     except Exception as error:
         raise AssertionError(f"seed {seed}:\n{source}") from error
     return ""

@@ -239,6 +239,13 @@ class AskedTensor(torch.Tensor):
         )
         return _strides(tuple(map(wrap, strides)), *args, **kwargs)
 
+    def numel(self) -> int:
+        """C++ keeps the number that it has once computed: inside of a branch, where a size is known
+        to be 1, it is another one."""
+        t = self.fake_type
+        return wrap(t.numel()) if t.is_symbolic else super().numel()
+
+    nelement = numel
     storage_offset = _ask_method("storage_offset", "storage_offset()")
     is_contiguous = _ask_method("is_contiguous", "is_contiguous()")
 

@@ -23,7 +23,7 @@ from lostwax.capture.threads import is_capturing, running
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap, wrap
-from lostwax.fake.tensor import has_symbol
+from lostwax.fake.tensor import FakeTensor, has_symbol
 from lostwax.ops.registry import aten
 from lostwax.ops.shapes import broadcast_sizes
 from lostwax.sym import maximum, minimum
@@ -232,7 +232,21 @@ _OTHERS: list[tuple[Any, str, Callable[..., Any]]] = [
 _OF_NUMBERS = (
     "add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "floor_divide"
 )  # fmt: skip
+
+
+def _make_count(function: Any) -> Any:
+    """`torch.numel(x)`: C++ would show the number that it has first computed, in a branch."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = (*args, *kwargs.values())
+        is_fake = len(given) == 1 and type(given[0]) is FakeTensor and is_capturing()
+        return given[0].numel() if is_fake else function(*args, **kwargs)
+
+    return stand_for(function, call)
+
+
 NAME_SWAPS = [
+    NameSwap(torch, "numel", _make_count(torch.numel)),
     *[
         NameSwap(where, name, _make_choosing(getattr(where, name), answer))
         for where, name, answer in _OTHERS

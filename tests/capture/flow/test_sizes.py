@@ -138,3 +138,18 @@ def test_a_side_raises_by_a_size_that_the_example_has_not() -> None:
         torch.testing.assert_close(run(torch.ones(n)), forward(torch.ones(n)))
     with pytest.raises(RuntimeError, match="one is none"):
         run(torch.ones(1))
+
+
+@pytest.mark.parametrize("count", [lambda x: x.numel(), lambda x: x.nelement(), torch.numel])
+def test_what_a_branch_knows_of_sizes_is_not_known_after_it(count: Any) -> None:
+    def forward(x: Tensor) -> Any:
+        n, m = x.shape
+        k = n if min(n, m) > 1 else count(x)  # where m is 1
+        return (x[0] if count(x) > 6 else x[0] * 2), k
+
+    sizes = ({0: Dim("n", min=2), 1: Dim("m", min=1)},)
+    run = lostwax.export(
+        forward, (torch.ones(4, 3),), dynamic_shapes=sizes, control_flow="sizes"
+    ).module()
+    for n, m in ((2, 1), (4, 1), (2, 3), (3, 3), (5, 2), (9, 1)):
+        torch.testing.assert_close(run(torch.ones(n, m)), forward(torch.ones(n, m)))

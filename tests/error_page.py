@@ -66,9 +66,9 @@ HEAD = """\
 entry links to.*
 
 Every error that lostwax raises on purpose is a class in `lostwax.errors`, and has a code, which
-stands in the first line of its message and never changes: `lostwax explain LW0102` shows the
-section below. A message says what was refused, where in your code (the guilty part of the line is
-marked), why, and what to write instead. A section has the cause, what to do, a program that gives
+stands in the first line of its message and never changes: `lostwax explain LW0102` shows what
+stands here. A message says what was refused, where in your code (the guilty part of the line is
+marked), why, and what to write instead. An entry has the cause, what to do, a program that gives
 the error, and how it goes on without it. The text is that of
 `help(lostwax.errors.DataDependentError)` and its like.
 

@@ -1,8 +1,11 @@
 """The site of the documentation builds without a warning: every page is in its contents, every link
-leads somewhere, every docstring can be read."""
+leads somewhere, every docstring can be read, every code of an error has a page."""
 
 from __future__ import annotations
 
+import html
+import linecache
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,19 +13,58 @@ from pathlib import Path
 import pytest
 
 import lostwax
+from lostwax.cli.explaining import list_pages
+from lostwax.errors.page import Page
+from tests.test_docs import blocks
 
 ROOT = Path(__file__).parent.parent
+CODES = list_pages()
 
 
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+def test_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One test: two workers would build it twice."""
     pytest.importorskip("furo", reason="sphinx is not installed: make site")
     pytest.importorskip("myst_parser")
     site = tmp_path / "site"
     command = [sys.executable, "-W", "ignore", str(ROOT / ".ci" / "site"), str(site)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stdout + built.stderr
+    check_that_pages_are_there(site)
+    for page in CODES:
+        check_page_of_code(site, page)
+    monkeypatch.chdir(tmp_path)
+    for code in ("LW0102", "LW0201"):
+        check_example(tmp_path / "site-source" / "errors" / f"{code}.md", tmp_path / "example.py")
+
+
+def check_that_pages_are_there(site: Path) -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").exists()
     reference = (site / "reference.html").read_text()
     functions = [n for n in lostwax.__all__ if n.islower() and callable(getattr(lostwax, n))]
     assert [n for n in functions if f'id="lostwax.{n}"' not in reference] == []
+    assert {p.stem for p in (site / "errors").glob("*.html")} == {page.code for page in CODES}
+
+
+def check_page_of_code(site: Path, page: Page) -> None:
+    """It says what `lostwax explain` says, and is found from the list of all."""
+    assert f'href="errors/{page.code}.html"' in (site / "errors.html").read_text()
+    text = re.sub(r"<[^>]*>", "", (site / "errors" / f"{page.code}.html").read_text())
+    for part in (f"{page.code}: {page.name}", page.cause, page.fix, page.example, page.mended):
+        assert _flatten(part) in _flatten(html.unescape(text)), page.code
+
+
+def _flatten(text: str) -> str:
+    """Without what Markdown shows otherwise: emphasis, code, quotes, lines."""
+    return re.sub(r"[`*\s…“”\"'‘’.–-]", "", text)
+
+
+def check_example(page: Path, file: Path) -> None:
+    """Saved as a file and run it gives what the page shows, with the same lines. That the examples
+    of all give their errors, tests/test_docs.py tests."""
+    example, _ = blocks(page.read_text())
+    file.write_text(example.code)
+    linecache.checkcache()
+    with pytest.raises(lostwax.errors.LostwaxError) as error:
+        exec(compile(example.code, str(file), "exec", dont_inherit=True), {"__name__": "page"})
+    assert f"{type(error.value).__name__}: {error.value}\n" == example.output

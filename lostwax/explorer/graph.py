@@ -22,7 +22,13 @@ from lostwax.ir.graph.delegate import LoweredBackendModule, find_delegate
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import InputKind
-from lostwax.ir.text import argument_text, call_text, target_text, value_text
+from lostwax.ir.text import (
+    argument_text,
+    call_dims_by_name,
+    call_text,
+    target_text,
+    value_text,
+)
 from lostwax.sym import Expr
 from lostwax.types import product
 
@@ -70,6 +76,10 @@ class GraphWriter:
         self.origins = Numbered()
 
     def write(self) -> dict[str, Any]:
+        with call_dims_by_name(self.program):
+            return self._write()
+
+    def _write(self) -> dict[str, Any]:
         self._write_graph(self.program.graph, "", -1, "program", self._state(self.program))
         return {
             "columns": self.columns,
@@ -213,7 +223,7 @@ def list_symbols(program: Program, nodes: list[Node]) -> list[dict[str, Any]]:
         if isinstance(value, FakeTensor):
             for size in value.fake_type.size:
                 if isinstance(size, Expr):
-                    known.update({s.name: s for s in size.symbols()})
+                    known.update({str(s.expr): s for s in size.symbols()})
     found = []
     limits = limits_by_name(program.range_constraints)
     for name in dict.fromkeys((*limits, *known)):
@@ -221,6 +231,7 @@ def list_symbols(program: Program, nodes: list[Node]) -> list[dict[str, Any]]:
         lo, hi = limits.get(name) or ((symbol.lo, symbol.hi) if symbol else (None, None))
         entry = {"name": name, "lo": lo, "hi": hi}
         if symbol is not None:
-            entry |= {"example": symbol.hint, "place": symbol.source, "declared": symbol.declared}
+            entry |= {"example": symbol.hint, "place": symbol.source}
+            entry["declared"] = None if symbol.declared == name else symbol.declared
         found.append(entry)
     return found

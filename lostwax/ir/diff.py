@@ -20,7 +20,7 @@ from lostwax.ir.graph.delegate import find_delegates
 from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.ranges import limits_by_name
-from lostwax.ir.text import argument_text, call_text, type_text
+from lostwax.ir.text import argument_text, call_dims_by_name, call_text, type_text
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Change:
     new: str
 
     def __str__(self) -> str:
+        if self.name in (self.old, self.new):  # a guard has no other name
+            return f"{'-' if self.old else '+'} {self.kind} {self.name}"
         if not self.old:
             return f"+ {self.kind} {self.name}: {self.new}"
         if not self.new:
@@ -72,19 +74,20 @@ def diff(a: ExportedProgram, b: ExportedProgram) -> Difference:
     """
     for program in (a, b):
         check_is_program(program, "diff")
-    return Difference(
-        (
-            *_table("dialect", {"": a.dialect}, {"": b.dialect}),
-            *_table("input", _inputs(a), _inputs(b)),
-            *_graphs(a.graph_module, b.graph_module, ""),
-            *_table("output", _outputs(a), _outputs(b)),
-            *_table("structure", _structure(a), _structure(b)),
-            *_table("range", _ranges(a), _ranges(b)),
-            *_table("guard", _guards(a), _guards(b)),
-            *_weights("weight", a.state_dict, b.state_dict),
-            *_weights("constant", a.constants, b.constants),
+    with call_dims_by_name(a, b):
+        return Difference(
+            (
+                *_table("dialect", {"": a.dialect}, {"": b.dialect}),
+                *_table("input", _inputs(a), _inputs(b)),
+                *_graphs(a.graph_module, b.graph_module, ""),
+                *_table("output", _outputs(a), _outputs(b)),
+                *_table("structure", _structure(a), _structure(b)),
+                *_table("range", _ranges(a), _ranges(b)),
+                *_table("guard", _guards(a), _guards(b)),
+                *_weights("weight", a.state_dict, b.state_dict),
+                *_weights("constant", a.constants, b.constants),
+            )
         )
-    )
 
 
 def _table(kind: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from lostwax.ir.data import Program
-from lostwax.ir.text import graph_text, ranges_text, type_text
+from lostwax.ir.text import call_dims_by_name, graph_text, ranges_text, type_text
 
 Chain = tuple[str, ...]
 """The paths of the modules around a node, the outermost first."""
@@ -15,6 +15,11 @@ Chain = tuple[str, ...]
 
 def program_html(program: Program) -> str:
     """What a notebook shows: counts, inputs and outputs as tables, the graph folded in."""
+    with call_dims_by_name(program):
+        return _write_html(program)
+
+
+def _write_html(program: Program) -> str:
     signature = program.graph_signature
     inputs = [(s.arg.name, s.kind.name, s.target or "") for s in signature.input_specs]
     outputs = [(s.arg.name, s.kind.name, s.target or "") for s in signature.output_specs]

@@ -6,6 +6,8 @@ For people, not for machines: nothing parses it. Must not change what it prints.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import operator
 import re
 from collections.abc import Iterator
@@ -22,7 +24,7 @@ from lostwax.ir.graph.delegate import LoweredBackendModule
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.location import shorten_path, show_path
-from lostwax.sym import current
+from lostwax.sym import Expr, ShapeEnv, current, name_symbols, show
 
 _FRAME = re.compile(r'File "([^"]*)", line (\d+), in ([^\n]*)(?:\n[ \t]+([^\n]*))?')
 _DTYPE = re.compile(r"(bfloat|float|uint|int|complex|bits)(\d+)(?:_(\w+))?")
@@ -77,6 +79,36 @@ def value_text(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"({', '.join(map(value_text, value))})"
     return type_text(value)
+
+
+@contextlib.contextmanager
+def call_dims_by_name(*programs: Program) -> Iterator[None]:
+    """While it lasts, texts call the sizes of programs as the user has declared them, `batch`; one
+    that nobody named is `s0` still. Two programs that are compared have the same names, or those
+    of neither are used: a dim that is called otherwise computes nothing else."""
+    envs = list(dict.fromkeys(env for p in programs if (env := _find_env(p)) is not None))
+    names = [name_symbols(env.symbols) for env in envs]
+    plain = [{symbol.name: name for symbol, name in each.items()} for each in names]
+    before = [env.show for env in envs]
+    try:
+        if all(each == plain[0] for each in plain):
+            for env, each in zip(envs, names, strict=True):
+                env.show = functools.partial(show, names=each)
+        yield
+    finally:
+        for env, old in zip(envs, before, strict=True):
+            env.show = old
+
+
+def _find_env(program: Program) -> ShapeEnv | None:
+    """The environment of a program's sizes; None if none varies."""
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, FakeTensor):
+            for size in value.fake_type.size:
+                if isinstance(size, Expr):
+                    return size.env
+    return None
 
 
 # -------------------------------------------------------------------------------------------- nodes

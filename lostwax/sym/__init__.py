@@ -30,7 +30,7 @@ from lostwax.sym.expressions.expr import (
 )
 from lostwax.sym.guards import Guard, Violation
 from lostwax.sym.reasoning.facts import Range
-from lostwax.sym.text.show import show
+from lostwax.sym.text.show import name_symbols, show
 
 __all__ = [
     "Atom",
@@ -56,6 +56,7 @@ __all__ = [
     "matches",
     "maximum",
     "minimum",
+    "name_symbols",
     "ne",
     "negate",
     "quotient",

@@ -293,7 +293,7 @@ def test_parts_of_a_length_that_varies_stay() -> None:
 def test_sizes_without_a_bound_stay() -> None:
     lowered = lower(lambda x: x * 2, (ROWS,), ({0: Dim("rows")},))
     (left,) = lowered.delegation_report().undelegated
-    assert left.reasons == ("the size s0 has no upper bound",)
+    assert left.reasons == ("the size rows has no upper bound",)
 
 
 def test_weights_without_data_are_refused() -> None:

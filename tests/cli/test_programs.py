@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
+import torch
+from torch.export import Dim
+
+import lostwax as face
 
 
 @pytest.fixture
@@ -17,14 +22,30 @@ def file(lostwax, folder):
 
 def test_a_program_is_shown(lostwax, file):
     text = lostwax("show", file).out
-    assert 'addmm: "f32[s0, 8]" = torch.ops.aten.addmm.default(' in text
+    assert 'addmm: "f32[batch, 8]" = torch.ops.aten.addmm.default(' in text
     assert "  first.weight" in text
-    assert "  s0 in 0..64" in text
+    assert "  batch in 0..64" in text
     told = lostwax("show", file, "--json").json["result"]["programs"]["model"]
-    assert told["inputs"] == {"x": "f32[s0, 4]"}
-    assert told["ranges"] == {"s0": "0..64"}
+    assert told["inputs"] == {"x": "f32[batch, 4]"}
+    assert told["ranges"] == {"batch": "0..64"}
     assert told["operators"]["torch.ops.aten.addmm.default"] == 2
     assert [i["kind"] for i in told["signature"]["inputs"]] == ["parameter"] * 4 + ["user_input"]
+
+
+def test_names_that_say_too_little_are_not_used(lostwax, folder):
+    """What torch wrote has none; and one that another size has, too, is no name."""
+    x = (torch.ones(3, 4), torch.ones(5))
+    batch, odd = Dim("batch"), Dim("s1")
+    add = face.export(lambda x, y: (x + 1, y + 1), x, dynamic_shapes=({0: odd}, {0: Dim.AUTO}))
+    face.save(add, "odd.pt2")
+    shown = lostwax("show", "odd.pt2", "--json").json["result"]["programs"]["model"]
+    assert shown["inputs"] == {"x": "f32[s0, 4]", "y": "f32[s1]"}
+    theirs = torch.export.export(torch.nn.Linear(4, 2), x[:1], dynamic_shapes=({0: batch},))
+    torch.export.save(theirs, "theirs.pt2")
+    (told,) = lostwax("show", "theirs.pt2", "--json").json["result"]["programs"].values()
+    (name,) = told["ranges"]
+    assert re.fullmatch(r"s\d+", name)
+    assert told["inputs"] == {"input": f"f32[{name}, 4]"}
 
 
 def test_operators_are_counted(lostwax, file):

@@ -49,9 +49,15 @@ def test_nodes() -> None:
 def test_sizes_and_ranges() -> None:
     small = exported(dynamic_shapes=({0: lostwax.Dim("b", max=8)},))
     large = exported(dynamic_shapes=({0: lostwax.Dim("b", max=9)},))
-    assert [str(c) for c in lostwax.diff(small, large)] == ["~ range s0: 0 to 8 → 0 to 9"]
+    assert [str(c) for c in lostwax.diff(small, large)] == ["~ range b: 0 to 8 → 0 to 9"]
     found = lostwax.diff(exported(), small)
-    assert "~ input x: USER_INPUT f32[4, 3] → USER_INPUT f32[s0, 3]" in map(str, found)
+    assert "~ input x: USER_INPUT f32[4, 3] → USER_INPUT f32[b, 3]" in map(str, found)
+
+
+def test_a_dim_that_is_only_called_otherwise_changes_nothing() -> None:
+    one, other = (exported(dynamic_shapes=({0: lostwax.Dim(name, max=8)},)) for name in "bn")
+    assert not lostwax.diff(one, other)
+    assert "s0" in str(one), "texts call sizes by their own names again"
 
 
 def test_weights_by_their_values() -> None:

@@ -33,6 +33,7 @@ from lostwax.backends.xnnpack.writer import PartWriter
 from lostwax.dialects.edge_operators import EdgeOperator
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.text import dtype_text
+from lostwax.sym import name_symbols, show
 
 aten = torch.ops.aten
 
@@ -189,7 +190,7 @@ def _explain_values(
             return "it has no elements"
         for size in t.size:
             if bound_of(size) is None:
-                return f"the size {size} has no upper bound"
+                return f"the size {show(size, name_symbols(size.env.symbols))} has no upper bound"
     given = [n for n in node.all_input_nodes if n not in facts.constants]
     values = [node, *(n for n in given if isinstance(n.meta.get("val"), torch.Tensor))]
     if any(getattr(n.meta.get("val"), "ndim", 1) == 0 for n in values):

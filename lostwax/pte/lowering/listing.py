@@ -17,7 +17,7 @@ from torch.fx import Node
 from lostwax.errors import LoweringError
 from lostwax.ir.graph.delegate import LoweredBackendModule
 from lostwax.ir.text import source_place
-from lostwax.sym import Expr, Size
+from lostwax.sym import Expr, Size, name_symbols, show
 from lostwax.types import Sizes, product
 
 ARENA, STATE_ARENA = 1, 2
@@ -205,9 +205,10 @@ class Listing:
             return size
         found = size.env.bounds(size).hi
         if found is None:
-            names = ", ".join(sorted(str(s) for s in size.symbols()))
+            called = name_symbols(size.env.symbols)
+            names = ", ".join(sorted(called.get(s, s.name) for s in size.symbols()))
             raise LoweringError.at(
-                f"the size {size} has no upper bound",
+                f"the size {show(size, called)} has no upper bound",
                 source_place(self.node) if self.node is not None else "",
                 why="the memory of an executable is planned before it runs, for the greatest sizes",
                 instead=f"a bound for {names}: Dim(name, max=...) in dynamic_shapes, "

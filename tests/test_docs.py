@@ -22,7 +22,10 @@ from lostwax.errors.page import read_page
 from lostwax.ir.passes import properties
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
+    *(page for folder in ("docs", "docs/how") for page in sorted((ROOT / folder).glob("*.md"))),
+]
 RECIPES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
 """Pages that use other people's packages; tests/test_recipes.py runs them."""
 FENCE = re.compile(
@@ -82,7 +85,7 @@ def _properties_put_back():
 
 
 @pytest.mark.usefixtures("_properties_put_back")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_page(page):
     assert blocks(page.read_text()), "a page without a single example"
     check_page(page)

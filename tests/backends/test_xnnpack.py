@@ -62,6 +62,8 @@ FUNCTIONS: dict[str, Any] = {
     "cube": lambda x: x**3,
     "add": lambda x: x + x * 2,
     "add with alpha": lambda x: torch.add(x, torch.ones(5), alpha=3),
+    "add a number with alpha": lambda x: torch.ops.aten.add.Scalar(x, 2, 3),
+    "sub a number with alpha": lambda x: torch.ops.aten.sub.Scalar(x, 2, alpha=3),
     "sub": lambda x: 1 - x,
     "div": lambda x: x / 3,
     "broadcast": lambda x: x * x[:, :1] - torch.arange(5.0),
@@ -121,6 +123,7 @@ ON_IMAGES: dict[str, Any] = {
     "avg_pool, rounded up and padded": nn.AvgPool2d(3, 3, 1, True, count_include_pad=False),
     "avg_pool of padding": nn.AvgPool2d(3, 1, 1),
     "nearest": lambda x: F.interpolate(x, scale_factor=2, mode="nearest") * 2,
+    "nearest, doubled by another factor": lambda x: F.interpolate(x, scale_factor=(1.05, 2.1)) * 2,
     "nearest, other sizes": lambda x: F.interpolate(x, size=(24, 16), mode="nearest"),
     "avg_pool, padded": nn.AvgPool2d(3, 2, 1, count_include_pad=False),
     "mean": lambda x: x.mean([2, 3]) * 2,
@@ -294,6 +297,22 @@ def test_sizes_without_a_bound_stay() -> None:
     lowered = lower(lambda x: x * 2, (ROWS,), ({0: Dim("rows")},))
     (left,) = lowered.delegation_report().undelegated
     assert left.reasons == ("the size rows has no upper bound",)
+
+
+def test_a_factor_that_is_a_size_stays() -> None:
+    def f(x: Any) -> Any:
+        return torch.add(x, torch.ones(5), alpha=x.shape[0])
+
+    lowered = lower(f, (ROWS,), ({0: Dim("rows", max=8)},))
+    reasons = [r for each in lowered.delegation_report().undelegated for r in each.reasons]
+    assert "XNNPACK adds and subtracts no multiple (alpha=sym_size)" in reasons
+    compare(f, lowered, [(ROWS,), (torch.randn(7, 5),)])
+
+
+def test_numbers_beyond_float32_stay() -> None:
+    lowered = lower(lambda x: F.leaky_relu(x, 1e40), (ROWS,))
+    (left,) = lowered.delegation_report().undelegated
+    assert left.reasons == ("XNNPACK computes in float32, which has no 1e+40",)
 
 
 def test_weights_without_data_are_refused() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.utils._pytree import tree_leaves
 
 import lostwax
@@ -19,6 +20,7 @@ BYTES = torch.tensor([[0, 1, 200]], dtype=torch.uint8)
 DOUBLES = torch.tensor([[1e9 + 0.5, -1.25, 3e8 + 0.1]], dtype=torch.float64)
 FLOATS = torch.tensor([0.0, -1.0, torch.nan, torch.inf, -torch.inf, -0.0])
 ONE = torch.tensor(3.0)
+SQUARE = torch.arange(16.0).view(4, 4)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +45,10 @@ ONE = torch.tensor(3.0)
         (lambda x, y: (torch.add(y, x, alpha=2), torch.sub(y, x, alpha=2)), (FLOATS, ONE)),
         (lambda x, y: torch.add(y, x, alpha=2), (INTS, torch.tensor(4, dtype=torch.int32))),
         (lambda x: torch.add(x, x, alpha=2), (INTS,)),
+        (lambda x, y: torch.addmm(y * torch.nan, x, x, beta=0), (SQUARE, ONE)),
+        (lambda x, y: torch.addmm(y * torch.nan, x, x, beta=0, alpha=2.5), (SQUARE, ONE)),
+        (lambda x: F.interpolate(x, scale_factor=2.1), (SQUARE[None],)),
+        (lambda x: F.interpolate(x, scale_factor=(2.1, 1.05)), (SQUARE[None, None],)),
         (lambda x: torch.where(x > 0, x, -1e9), (FLOATS.half(),)),
         (lambda x: (1 - x) * -1e9, (torch.tensor([0.0, 1.0]).half(),)),
     ],

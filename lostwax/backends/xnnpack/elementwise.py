@@ -138,8 +138,7 @@ def explain_prelu(node: Node, facts: Facts) -> str:
 
 def write_arithmetic(kind: str, writer: PartWriter, node: Node) -> None:
     """Two operands, of which one may be broadcast. A constant is turned to the other's layout."""
-    operands = list(node.args[:2])
-    alpha = node.kwargs.get("alpha", 1)
+    operands, alpha = list(node.args[:2]), _find_alpha(node)
     condition = partial(can_compute, kind)
     found = match_call(writer, node, operands, condition) if alpha == 1 else None
     operands, result = found or (operands, writer.find_result(node))
@@ -147,7 +146,9 @@ def write_arithmetic(kind: str, writer: PartWriter, node: Node) -> None:
     last = last and all(_can_be_last(writer, o, node) for o in operands)
     numbers = [_read_operand(writer, o, last, len(size_of(node))) for o in operands]
     if alpha != 1:
-        data = writer.constants[operands[1]] * float(alpha)  # type: ignore[index, arg-type]
+        other: Any = operands[1]
+        data = writer.constants[other] if isinstance(other, Node) else torch.tensor([float(other)])
+        data = data * float(alpha)
         numbers[1] = _add_constant(writer, data, last, len(size_of(node)))
     made = writer.define(result.node, last)
     writer.add(kind, result.clamp, input1_id=numbers[0], input2_id=numbers[1], output_id=made)
@@ -175,12 +176,18 @@ def _add_constant(writer: PartWriter, data: torch.Tensor, last: bool, dims: int)
 
 
 def explain_arithmetic(node: Node, facts: Facts) -> str:
-    alpha = node.kwargs.get("alpha", 1)
-    if alpha != 1 and not facts.is_constant(node.args[1]):
+    alpha, other = _find_alpha(node), node.args[1]
+    is_fixed = not isinstance(other, Node) or facts.is_constant(other)
+    if isinstance(alpha, Node) or (alpha != 1 and not is_fixed):
         return f"XNNPACK adds and subtracts no multiple (alpha={alpha})"
     if any(isinstance(o, Node) and _is_number(o) for o in node.args[:2]):
         return "an operand is a number that is computed when the program runs"
     return ""
+
+
+def _find_alpha(node: Node) -> Any:
+    """What the second operand is multiplied by; with a scalar it may stand without its name."""
+    return getattr(read_arguments(node), "alpha", 1)
 
 
 def _is_number(node: Node) -> bool:

@@ -5,6 +5,7 @@ Must not know single operators.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -165,6 +166,9 @@ def explain(node: Node, facts: Facts) -> str:
     entry: Entry | None = OPERATORS.get(node.target.name())
     if entry is None:
         return f"XNNPACK has no {node.target.name()}"
+    for number in (*node.args, *node.kwargs.values()):
+        if isinstance(number, float) and math.isfinite(number) and abs(number) > MOST:
+            return f"XNNPACK computes in float32, which has no {number}"
     if entry.any_values:
         return entry.explain(node, facts)
     values = list_tensors(node, facts.constants if entry.any_constants else ())
@@ -173,6 +177,7 @@ def explain(node: Node, facts: Facts) -> str:
     return _explain_values(node, values, facts, FLOATS) or entry.explain(node, facts)
 
 
+MOST = torch.finfo(torch.float32).max
 FLOATS = (torch.float32,)
 INTEGERS = (torch.float32, torch.int8, torch.uint8)
 

@@ -13,7 +13,13 @@ from lostwax.ops.registry import aten, decomposition
 
 @decomposition("upsample_nearest1d")
 def upsample_nearest1d(self: Tensor, output_size: Any, scales: float | None = None) -> Any:
-    """A signal is treated as an image of height 1."""
+    """A signal is treated as an image of height 1, but where torch asks for a signal's factor and
+    not for an image's."""
+    old, (new,) = self.shape[-1], output_size
+    if scales is not None and _find_own_factor(old, new, scales) != scales:
+        places = aten.arange.start_step(0, new, 1, dtype=torch.float32, device=self.device)
+        chosen = aten._to_copy.default(aten.mul.Scalar(places, 1 / scales), dtype=torch.int64)
+        return aten.index.Tensor(self, [None, None, aten.clamp.default(chosen, None, old - 1)])
     factors = () if scales is None else (1.0, scales)
     rows = aten.unsqueeze.default(self, 2)
     return aten.squeeze.dim(upsample_nearest2d(rows, [1, *output_size], *factors), 2)
@@ -34,7 +40,18 @@ def upsample_nearest2d(
     self: Tensor, output_size: Any, scales_h: float | None = None, scales_w: float | None = None
 ) -> Any:
     size, factors = _choose_size_or_factors(self, output_size, scales_h, scales_w)
+    if factors is not None:
+        sizes = zip(self.shape[-2:], output_size, factors, strict=True)
+        factors = [_find_own_factor(*each) for each in sizes]
     return aten.upsample_nearest2d.vec(self, size, factors)
+
+
+def _find_own_factor(old: Any, new: Any, factor: float) -> float:
+    """The factor by which pixels are chosen. Where a size stays or doubles, torch does not ask for
+    the one that was given; kernels of others would."""
+    if old.__class__ is not int or new.__class__ is not int:
+        return factor
+    return next((times for times in (1.0, 2.0) if new == old * times), factor)
 
 
 @decomposition("upsample_bilinear2d")

@@ -23,7 +23,10 @@ Selection = Callable[[CallWriter, Node], Any]
 
 
 def select_addmm(writer: CallWriter, node: Node) -> Any:
-    """`linear` of a transposed weight, else `mm` and `add`: the runtime's `addmm` is slow."""
+    """`linear` of a transposed weight, else `mm` and `add`: the runtime's `addmm` is slow. A bias
+    that counts 0 times is not read, as it may be NaN."""
+    if node.kwargs.get("beta", 1) == 0:
+        return _select_scaled_mm(writer, node)
     if node.kwargs:
         return None
     bias, source, weight = _nodes(node)
@@ -38,6 +41,17 @@ def select_addmm(writer: CallWriter, node: Node) -> Any:
     writer.call("aten::mm.out", writer.value(source), writer.value(weight), outs=[out])
     total = writer.new_like(value)
     return writer.call("aten::add.out", out, writer.value(bias), 1, outs=[total])
+
+
+def _select_scaled_mm(writer: CallWriter, node: Node) -> Any:
+    _, source, weight = _nodes(node)
+    out = _new_product(writer, source, node.meta["val"])
+    writer.call("aten::mm.out", writer.value(source), writer.value(weight), outs=[out])
+    factor = node.kwargs.get("alpha", 1)
+    if factor == 1:
+        return out
+    scaled = writer.new_like(node.meta["val"])
+    return writer.call("aten::mul.Scalar_out", out, factor, outs=[scaled])
 
 
 def select_mm(writer: CallWriter, node: Node) -> Any:

@@ -62,6 +62,8 @@ Imports = Annotated[
     list[str] | None,
     typer.Option("--import", help="Import a module first: it registers operators or classes."),
 ]
+Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="Processes side by side.")]
+OnRay = Annotated[bool, typer.Option("--ray", help="Run on Ray, if it is installed.")]
 Dynamic = Annotated[
     list[str] | None,
     typer.Option(
@@ -116,8 +118,8 @@ def export(
     report: Annotated[
         bool, typer.Option("--report", help="List all problems; -o x.html, x.json or x.txt.")
     ] = False,
-    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Processes side by side.")] = 1,
-    ray: Annotated[bool, typer.Option("--ray", help="Run on Ray, if it is installed.")] = False,
+    jobs: Jobs = 1,
+    ray: OnRay = False,
     seed: Seed = 0,
     as_json: Json = False,
     traceback: Traceback = False,
@@ -163,26 +165,28 @@ def show(
 @app.command()
 def check(
     targets: Annotated[
-        list[str], typer.Argument(metavar="[FILE] MODEL", help="A .pt2 file, and its model.")
+        list[str],
+        typer.Argument(metavar="[FILE] MODEL...", help="A .pt2 file and its model, or a model."),
     ],
     draws: Annotated[int, typer.Option("--draws", min=0, help="How many sizes are drawn.")] = 8,
     own_weights: Annotated[
         bool, typer.Option("--own-weights", help="Keep the model's weights, not the file's.")
     ] = False,
     dynamic: Dynamic = None,
+    jobs: Jobs = 1,
+    ray: OnRay = False,
     seed: Seed = 0,
     imports: Imports = None,
     as_json: Json = False,
     traceback: Traceback = False,
 ) -> None:
-    """Compare a program with its model, at the example and at drawn sizes."""
+    """Compare programs with their models, at the example and at drawn sizes."""
 
     def work() -> Outcome:
-        import_first(imports)
-        from lostwax.cli.running import check_program, split_targets
+        from lostwax.cli.running import CheckOptions, check_models
 
-        file, model = split_targets(targets)
-        return check_program(file, model, draws, own_weights, dynamic or (), seed)
+        options = CheckOptions(draws, own_weights, tuple(dynamic or ()), seed, tuple(imports or ()))
+        return check_models(targets, options, jobs, ray)
 
     finish("check", work, as_json=as_json, show_traceback=traceback)
 
@@ -281,17 +285,23 @@ def explore(
     file: File,
     output: Annotated[str | None, typer.Option("-o", "--output", help="The page, .html.")] = None,
     lower: Annotated[bool, typer.Option("--lower", help="Core ATen and Edge beside it.")] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve it to this machine until Ctrl-C.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="With --serve; 0 is a free one.")
+    ] = 0,
     imports: Imports = None,
     as_json: Json = False,
     traceback: Traceback = False,
 ) -> None:
-    """Write a page on which a program can be looked at in a browser."""
+    """Write a page on which a program can be looked at in a browser, or serve it."""
 
     def work() -> Outcome:
         import_first(imports)
         from lostwax.cli.reporting import explore_file
 
-        return explore_file(file, output, lower)
+        return explore_file(file, output, lower, port if serve else None)
 
     finish("explore", work, as_json=as_json, show_traceback=traceback)
 

@@ -1,16 +1,11 @@
-"""`lostwax export` and `lostwax lower`: models to files. One by one, in processes side by side, or
-on Ray; one that fails does not end the others."""
+"""`lostwax export` and `lostwax lower`: models to files."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +13,10 @@ from lostwax.backends.transform import to_edge_transform_and_lower
 from lostwax.backends.xnnpack.partitioner import XnnpackPartitioner
 from lostwax.capture.export import export
 from lostwax.cli.factories import build_model, read_dynamic
-from lostwax.cli.outcome import Exit, Outcome, run_safely, write_error
+from lostwax.cli.outcome import Outcome, write_error
 from lostwax.cli.programs import describe_program, load_program, write_bytes
-from lostwax.cli.progress import count_steps, show_status
+from lostwax.cli.progress import show_status
+from lostwax.cli.several import Job, find_exit, run_jobs
 from lostwax.errors import CommandError
 from lostwax.ir.program import ExportedProgram
 from lostwax.pt2 import save
@@ -41,15 +37,6 @@ class Options:
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class Job:
-    """One model and the file it goes to."""
-
-    model: str
-    file: str
-    options: Options
-
-
 def export_models(
     models: Sequence[str], output: str | None, options: Options, jobs: int, on_ray: bool
 ) -> Outcome:
@@ -62,18 +49,10 @@ def export_models(
         with show_status(f"exporting {models[0]}"):
             made = export_model(todo[0])
         return Outcome({"models": [made]}, write_line(made))
-    run = _run_on_ray if on_ray else _run_in_processes if jobs > 1 else _run_here
-    found: dict[str, dict[str, Any]] = {}
-    with count_steps("exporting", len(todo)) as advance:
-        for job, made in run(todo, jobs):
-            found[job.file] = made
-            advance(job.model)
-    listed = [found[job.file] for job in todo]
-    failed = [each for each in listed if each["error"]]
-    lines = [write_line(each) for each in listed]
-    lines.append(f"{len(listed) - len(failed)} of {len(listed)} exported")
-    code = Exit(failed[0]["error"]["exit"]) if failed else Exit.OK
-    return Outcome({"models": listed}, "\n".join(lines), code)
+    listed = run_jobs("exporting", export_model, todo, jobs, on_ray)
+    done = sum(each["error"] is None for each in listed)
+    lines = [*map(write_line, listed), f"{done} of {len(listed)} exported"]
+    return Outcome({"models": listed}, "\n".join(lines), find_exit(listed))
 
 
 def choose_form(output: str | None, core: bool, edge: bool, pte: bool, backend: str) -> str:
@@ -111,7 +90,7 @@ def _name_files(models: Sequence[str], output: str | None, options: Options) -> 
     return files
 
 
-def export_model(job: Job) -> dict[str, Any]:
+def export_model(job: Job[Options]) -> dict[str, Any]:
     """Export one model and write its file; what is told of it."""
     options = job.options
     model = build_model(job.model, options.seed)
@@ -198,121 +177,3 @@ def _write_more(made: dict[str, Any]) -> str:
     if made.get("arena_bytes"):
         text += f", memory {write_bytes(sum(made['arena_bytes'].values()))} beside the weights"
     return text
-
-
-# ------------------------------------------------------------------------------------- several
-
-Done = Iterator[tuple[Job, dict[str, Any]]]
-
-
-def run_job(job: Job) -> dict[str, Any]:
-    """Export one model; an error is told, not raised."""
-    made: list[dict[str, Any]] = []
-
-    def work() -> Outcome:
-        made.append(export_model(job))
-        return Outcome(None, "")
-
-    _, error = run_safely(work, False)
-    return made[0] if made else tell_failure(job, error)
-
-
-def tell_failure(job: Job, error: dict[str, Any]) -> dict[str, Any]:
-    return {"model": job.model, "file": None, "error": error}
-
-
-def _run_here(todo: Iterable[Job], jobs: int) -> Done:
-    for job in todo:
-        yield job, run_job(job)
-
-
-def _run_in_processes(todo: Sequence[Job], jobs: int) -> Done:
-    """Each in a process of its own: one that is killed, for memory perhaps, takes none along."""
-    with ThreadPoolExecutor(jobs) as pool:
-        running = {pool.submit(_run_process, job, jobs): job for job in todo}
-        for each in as_completed(running):
-            yield running[each], each.result()
-
-
-def _run_process(job: Job, jobs: int) -> dict[str, Any]:
-    threads = str(max((os.cpu_count() or 1) // jobs, 1))
-    known = [os.path.abspath(each) for each in sys.path if each]  # what can be imported here
-    code = "from lostwax.cli.exporting import run_sent; run_sent()"
-    code = f"import sys; sys.path[:] = {known!r}\n{code}"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps(asdict(job)),
-        capture_output=True,
-        text=True,
-        env={"OMP_NUM_THREADS": threads, **os.environ},
-    )
-    if done.returncode == 0:
-        return dict(json.loads(done.stdout.splitlines()[-1]))
-    last = (done.stderr.strip().splitlines() or [""])[-1]
-    message = f"the process ended with {done.returncode}" + (f": {last}" if last else "")
-    error = {"exit": int(Exit.FAULT), "code": None, "class": "ProcessError", "message": message}
-    return tell_failure(
-        job, {**error, "file": None, "line": None, "column": None, "traceback": None}
-    )
-
-
-def read_job(sent: dict[str, Any]) -> Job:
-    options = sent["options"]
-    return Job(
-        sent["model"], sent["file"], Options(**{**options, "dynamic": tuple(options["dynamic"])})
-    )
-
-
-def run_sent() -> None:
-    """What a process of `-j` runs: a job comes by stdin, and what was made goes to stdout."""
-    answer, sys.stdout = sys.stdout, sys.stderr
-    answer.write("\n" + json.dumps(run_job(read_job(json.load(sys.stdin))), default=str) + "\n")
-
-
-def _run_on_ray(todo: Sequence[Job], jobs: int) -> Done:
-    """On the machines of a Ray cluster, or of this one. The files come back here."""
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        raise CommandError(
-            "--ray: Ray is not installed\n  instead: pip install 'lostwax[ray]'"
-        ) from error
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False, logging_level="error")
-    run: Any = ray.remote(run_far)
-    running = {run.remote(asdict(job)): job for job in todo}
-    while running:
-        done, _ = ray.wait(list(running))
-        for each in done:
-            job = running.pop(each)
-            try:
-                made, data = ray.get(each)
-            except Exception as error:  # a worker died; the others go on
-                message = str(error).strip().splitlines()[0]
-                told = {"exit": int(Exit.FAULT), "code": None, "class": type(error).__name__}
-                made = tell_failure(
-                    job,
-                    {
-                        **told,
-                        "message": message,
-                        "file": None,
-                        "line": None,
-                        "column": None,
-                        "traceback": None,
-                    },
-                )
-                data = None
-            if data is not None:
-                Path(job.file).write_bytes(data)
-                made["file"] = job.file
-            yield job, made
-
-
-def run_far(sent: dict[str, Any]) -> tuple[dict[str, Any], bytes | None]:
-    """What a worker of Ray runs: what was made, and the file's bytes."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / Path(sent["file"]).name
-        made = run_job(read_job({**sent, "file": str(file)}))
-        return made, file.read_bytes() if file.exists() else None

@@ -47,6 +47,8 @@ class Outcome:
     exit: Exit = Exit.OK
     notes: list[str] = field(default_factory=list)
     """Lines for people that are not part of the answer: they go to stderr."""
+    go_on: Callable[[], None] | None = None
+    """What is done when the answer is printed, until somebody interrupts it."""
 
 
 def finish(
@@ -69,6 +71,9 @@ def finish(
     else:
         _say(write_error(error))
     sys.stdout.flush()
+    if outcome is not None and outcome.go_on is not None:
+        with contextlib.suppress(KeyboardInterrupt):
+            outcome.go_on()
     raise SystemExit(int(code))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from lostwax.cli.factories import build_model, read_dynamic
 from lostwax.cli.outcome import Exit, Outcome
 from lostwax.cli.programs import write_bytes
 from lostwax.cli.progress import show_status
+from lostwax.cli.serving import find_address, open_server, serve
 from lostwax.errors import CommandError
 from lostwax.explorer.page import explore
 from lostwax.problems.report import report
@@ -44,13 +46,23 @@ def report_models(models: Sequence[str], output: str | None, options: Options) -
     return Outcome({"reports": made}, "\n\n".join(texts), code)
 
 
-def explore_file(file: str, output: str | None, lower: bool) -> Outcome:
-    """Write the page of a file."""
+def explore_file(file: str, output: str | None, lower: bool, port: int | None) -> Outcome:
+    """Write the page of a file; with a port, serve it, and write it only if a name is given."""
     if not Path(file).is_file():
         raise CommandError(f"there is no file {file!r}")
-    page = output or str(Path(file).with_suffix(".html").name)
-    with show_status(f"writing {page}"):
+    page = output or (str(Path(file).with_suffix(".html").name) if port is None else None)
+    with show_status(f"exploring {file}"):
         made = explore(file, page, lower=lower)
-    size = Path(page).stat().st_size
-    told = {"file": page, "bytes": size, "stages": list(made.data["stages"])}
-    return Outcome(told, f"{page}: {write_bytes(size)}; open it in a browser")
+    told: dict[str, Any] = {"file": page, "stages": list(made.data["stages"])}
+    lines, server = [], None
+    if page is not None:
+        told["bytes"] = Path(page).stat().st_size
+        lines.append(f"{page}: {write_bytes(told['bytes'])}; open it in a browser")
+    if port is not None:
+        content = made.html.encode()
+        told["bytes"] = len(content)
+        server = open_server(content, port)
+        told["address"] = find_address(server)
+        lines.append(f"serving {file} at {told['address']} until Ctrl-C")
+    after = None if server is None else partial(serve, server)
+    return Outcome(told, "\n".join(lines), go_on=after)

@@ -6,6 +6,7 @@ import copy
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,43 +16,95 @@ from torch import nn
 
 from lostwax.capture.check import CheckResult, check
 from lostwax.capture.export import export
-from lostwax.cli.factories import Model, build_model, read_dynamic
-from lostwax.cli.outcome import Exit, Outcome
+from lostwax.cli.factories import Model, build_model, import_place, read_dynamic
+from lostwax.cli.outcome import Outcome, write_error
 from lostwax.cli.programs import load_program
 from lostwax.cli.progress import show_status
+from lostwax.cli.several import Job, find_exit, run_jobs
 from lostwax.errors import CommandError
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.text import dtype_text
 from lostwax.pte import load_runtime
 
 
-def split_targets(targets: Sequence[str]) -> tuple[str, str]:
-    """A file and a model, or a model alone."""
-    if len(targets) == 1 and not targets[0].endswith(".pt2"):
-        return "", targets[0]
-    if len(targets) != 2 or not targets[0].endswith(".pt2"):
-        raise CommandError("check takes a .pt2 file and its model, or a model alone")
-    return targets[0], targets[1]
+@dataclass(frozen=True)
+class CheckOptions:
+    """How programs are compared with their models."""
+
+    draws: int = 8
+    own_weights: bool = False
+    dynamic: tuple[str, ...] = ()
+    seed: int = 0
+    imports: tuple[str, ...] = ()
 
 
-def check_program(
-    file: str, spec: str, draws: int, own_weights: bool, dynamic: Sequence[str], seed: int
-) -> Outcome:
-    """Compare the program of a file with a model, or a model with its own program if there is no
-    file."""
-    model = build_model(spec, seed)
+def split_targets(targets: Sequence[str]) -> list[tuple[str, str]]:
+    """Files, each with the model after it, and models alone, which have "" for a file."""
+    found: list[tuple[str, str]] = []
+    file = ""
+    for each in targets:
+        if each.endswith(".pt2"):
+            if file:
+                break
+            file = each
+        else:
+            found.append((file, each))
+            file = ""
     if file:
-        program = load_program(file)
-        if not own_weights:
-            _take_weights(model.module, program, file)
+        raise CommandError(
+            f"check takes a .pt2 file and its model, or a model alone; {file!r} is followed by none"
+            "\n  instead: lostwax check model.pt2 MODULE:FACTORY"
+        )
+    return found
+
+
+def check_models(targets: Sequence[str], options: CheckOptions, jobs: int, on_ray: bool) -> Outcome:
+    """Compare each program with its model."""
+    todo = [Job(m, f, options, reads=bool(f)) for f, m in split_targets(targets)]
+    if len(todo) == 1 and not on_ray:
+        with show_status(f"checking {todo[0].file or todo[0].model}"):
+            listed = [check_model(todo[0])]
+        text = listed[0].pop("report")
     else:
-        shapes = read_dynamic(dynamic, model)
+        listed = run_jobs("checking", check_model, todo, jobs, on_ray)
+        lines = [_write_checked(each) for each in listed]
+        agreed = sum(bool(each.get("ok")) for each in listed)
+        text = "\n".join([*lines, f"{agreed} of {len(listed)} agree"])
+    is_ok = all(each.get("ok") for each in listed)
+    return Outcome({"ok": is_ok, "models": listed}, text, find_exit(listed))
+
+
+def check_model(job: Job[CheckOptions]) -> dict[str, Any]:
+    """Compare the program of a file with a model, or a model with its own program if there is no
+    file; what is told of it."""
+    options = job.options
+    for name in options.imports:
+        import_place(name)
+    model = build_model(job.model, options.seed)
+    if job.file:
+        program = load_program(job.file)
+        if not options.own_weights:
+            _take_weights(model.module, program, job.file)
+    else:
+        shapes = read_dynamic(options.dynamic, model)
         program = export(
             model.module, model.args, dict(model.kwargs) or None, dynamic_shapes=shapes
         )
-    with show_status(f"checking {file or spec}"):
-        found = check(program, model.module, draws=draws, seed=seed)
-    return Outcome(_describe_check(found), found.report, Exit.OK if found.ok else Exit.DIFFERS)
+    found = check(program, model.module, draws=options.draws, seed=options.seed)
+    told = {"model": job.model, "file": job.file or None, **_describe_check(found)}
+    return {**told, "error": None, "report": found.report}
+
+
+def _write_checked(told: dict[str, Any]) -> str:
+    """What people are told of one of several."""
+    name = f"{told['file']}, {told['model']}" if told["file"] else told["model"]
+    if told["error"]:
+        return f"{name}: {write_error(told['error'])}"
+    report = told.pop("report")
+    if not told["ok"]:
+        return f"{name}:\n" + "\n".join(f"  {line}" for line in report.splitlines())
+    count = len(told["agreed"])
+    return f"{name}: agrees in {count} case{'' if count == 1 else 's'}"
 
 
 def _describe_check(found: CheckResult) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
 
 import lostwax as face
 from lostwax.cli import exporting
+from tests.cli.rays import pretend_ray
 
 
 def test_a_model_with_a_size_that_varies(lostwax, folder):
@@ -84,22 +84,8 @@ def test_ray_is_asked_for_by_name(lostwax, folder, monkeypatch):
 
 
 def test_files_come_back_from_ray(lostwax, folder, monkeypatch):
-    """By a stand-in with the five names of Ray that are used: workers may be other machines."""
-    far = folder / "far"
-    far.mkdir()
-
-    def get(task):
-        if "reads" in task[1][0]["model"]:
-            raise RuntimeError("the worker died\nlong")
-        monkeypatch.chdir(folder)  # factories are found there, as Ray's working directory is
-        return task[0](*task[1])
-
-    ray = ModuleType("ray")
-    ray.is_initialized, ray.init = lambda: False, lambda **options: None
-    ray.remote = lambda f: SimpleNamespace(remote=lambda *args: _Task((f, args)))
-    ray.wait = lambda tasks: (tasks[:1], tasks[1:])
-    ray.get = get
-    monkeypatch.setitem(sys.modules, "ray", ray)
+    """Workers may be other machines."""
+    pretend_ray(monkeypatch, folder)
     ran = lostwax("export", "nets.py:tiny", "nets.py:reads", "-o", "out", "--ray", "--json")
     good, bad = ran.json["result"]["models"]
     assert (ran.code, good["file"], bad["error"]["message"]) == (
@@ -108,14 +94,6 @@ def test_files_come_back_from_ray(lostwax, folder, monkeypatch):
         "the worker died",
     )
     assert face.load("out/tiny.pt2").module()(torch.ones(3, 4)).shape == (3, 2)
-
-
-class _Task(tuple):
-    def __hash__(self):
-        return id(self)
-
-    def __eq__(self, other):
-        return self is other
 
 
 def test_progress_is_for_terminals_alone(lostwax, folder, monkeypatch):

@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import lostwax as face
 
 
 def test_all_problems_of_a_model(lostwax, folder):
@@ -32,3 +44,43 @@ def test_a_file_is_explored(lostwax, folder):
     assert told["bytes"] == (folder / "a.html").stat().st_size
     assert len(told["stages"]) == 3
     assert lostwax("explore", "gone.pt2").code == 2
+
+
+def test_a_page_is_served_until_it_is_interrupted(lostwax, folder):
+    lostwax("export", "nets.py:tiny", "-o", "a.pt2")
+    ours = str(Path(face.__file__).parent.parent)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lostwax", "explore", "a.pt2", "--serve"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": ours},
+    )
+    try:
+        line = process.stdout.readline()
+        address = line.split()[3]
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+            assert answer.read().decode() == face.explore("a.pt2").html
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{address}etc/passwd", timeout=30)
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(
+                urllib.request.Request(address, headers={"Host": "evil.example:80"}), timeout=30
+            )
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, out, err) == (0, "", "")
+    assert line == f"serving a.pt2 at {address} until Ctrl-C\n"
+    assert not (folder / "a.html").exists()
+
+
+def test_a_port_that_is_taken(lostwax, folder):
+    lostwax("export", "nets.py:tiny", "-o", "a.pt2")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ran = lostwax("explore", "a.pt2", "--serve", "--port", port)
+    assert ran.code == 2
+    assert f"port {port} cannot be had: Address already in use" in ran.err

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy
 import pytest
 import torch
 
 import lostwax as face
+from tests.cli.rays import pretend_ray
 
 
 @pytest.fixture
@@ -19,7 +22,8 @@ def test_a_file_agrees_with_its_model(lostwax, file):
     """Drawn with another seed, the model has other weights: those of the file are taken."""
     ran = lostwax("check", file, "nets.py:tiny", "--draws", "3", "--seed", "1", "--json")
     assert ran.code == 0
-    assert len(ran.json["result"]["agreed"]) == 4
+    assert ran.json["result"]["ok"]
+    assert len(ran.json["result"]["models"][0]["agreed"]) == 4
     own = lostwax("check", file, "nets.py:tiny", "--own-weights", "--seed", "1")
     assert own.code == 4
     assert "the program differs from the module" in own.out
@@ -35,6 +39,41 @@ def test_a_model_alone_is_exported_and_checked(lostwax, folder):
     ran = lostwax("check", "nets.py:scaled", "--dynamic", "batch", "--draws", "1")
     assert ran.code == 0
     assert "agrees with the module: x.shape[0] = 0" in ran.out
+
+
+@pytest.mark.parametrize("way", [(), ("-j", "2"), ("--ray",)])
+def test_several_are_checked_and_go_on_after_one_fails(lostwax, file, folder, way, monkeypatch):
+    pretend_ray(monkeypatch, folder)
+    ran = lostwax("check", "nets.py:reads", file, "nets.py:tiny", *way, "--draws", "1", "--json")
+    bad, good = ran.json["result"]["models"]
+    assert not ran.json["result"]["ok"]
+    assert (bad["file"], bad["error"]["exit"]) == (None, 1 if way == ("--ray",) else 3)
+    assert (good["file"], good["ok"], good["error"], len(good["agreed"])) == (
+        "a.pt2",
+        True,
+        None,
+        2,
+    )
+    assert ran.code == bad["error"]["exit"], "that of the first that failed"
+
+
+def test_several_are_told_in_lines(lostwax, file):
+    ran = lostwax("check", file, "nets.py:tiny", "nets.py:scaled", "--draws", "0")
+    first, second, last = ran.out.splitlines()
+    assert first == "a.pt2, nets.py:tiny: agrees in 1 case"
+    assert (second, last) == ("nets.py:scaled: agrees in 1 case", "2 of 2 agree")
+    both = (file, "nets.py:tiny", "nets.py:scaled")
+    ran = lostwax("check", *both, "--own-weights", "--seed", "1")
+    assert ran.code == 4
+    assert "  the program differs from the module" in ran.out
+    assert lostwax("check", "nets.py:tiny", file).code == 2
+
+
+def test_ray_is_asked_for_by_name(lostwax, file, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    ran = lostwax("check", file, "nets.py:tiny", "--ray")
+    assert ran.code == 2
+    assert "pip install 'lostwax[ray]'" in ran.err
 
 
 def test_a_file_is_run(lostwax, file, folder):

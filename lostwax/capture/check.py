@@ -97,6 +97,12 @@ class CheckResult:
     def __str__(self) -> str:
         return self.report
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from lostwax.ir.notebook import show_code
+
+        return show_code(self.report)
+
 
 def check(
     program: ExportedProgram | Any,

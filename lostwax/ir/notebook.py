@@ -26,14 +26,26 @@ def _write_html(program: Program) -> str:
     calls = sum(1 for node in program.graph.nodes if node.op == "call_function")
     values = {n.name: type_text(n.meta.get("val")) for n in program.graph.nodes}
     return (
-        f"<b>ExportedProgram</b> ({html.escape(program.dialect)}): {calls} operators, "
-        f"{len(inputs)} inputs, {len(outputs)} outputs"
+        f"<b>ExportedProgram</b> ({html.escape(program.dialect)}): {_count(calls, 'operator')}, "
+        f"{_count(len(inputs), 'input')}, {_count(len(outputs), 'output')}"
         + _fold_html("Inputs", _html_table(inputs, values.get))
         + _fold_html("Outputs", _html_table(outputs, values.get))
         + _fold_html("Modules", _modules_html(program))
-        + _fold_html("Graph", f"<pre>{html.escape(graph_text(program.graph))}</pre>")
+        + _fold_html("Graph", show_code(graph_text(program.graph)))
         + f"<div>Range constraints: {html.escape(ranges_text(program))}</div>"
     )
+
+
+def show_code(text: str) -> str:
+    """Text as it is. Notebooks would show it in the font of prose, and break its lines."""
+    return f"<pre style='{_CODE}'>{html.escape(text)}</pre>"
+
+
+_CODE = "font-family:monospace; font-size:12px; line-height:1.4; white-space:pre; overflow-x:auto"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _modules_html(program: Program) -> str:
@@ -70,5 +82,6 @@ def _fold_html(title: str, content: str) -> str:
 
 def _html_table(rows: list[tuple[str, str, str]], type_of: Callable[[str], str | None]) -> str:
     cells = ((name, kind, target, type_of(name) or "") for name, kind, target in rows)
-    lines = ("".join(f"<td>{html.escape(c)}</td>" for c in row) for row in cells)
+    left = "<td style='text-align:left'>"
+    lines = ("".join(f"{left}{html.escape(c)}</td>" for c in row) for row in cells)
     return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"

@@ -92,6 +92,10 @@ class ExecutableProgram(Methods):
         """Write the file's bytes to an open file."""
         file.write(self.buffer)
 
+    def __repr__(self) -> str:
+        methods = ", ".join(sorted(self.methods | self.config_methods))
+        return f"ExecutableProgram({methods}: {len(self.buffer):,} bytes)"
+
 
 def plan_method(executable: ExecutableProgram, method: str) -> Listing:
     """The listing of one method as it is in the file: every storage has its place."""

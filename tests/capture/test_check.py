@@ -308,6 +308,11 @@ def test_a_custom_operator_in_the_module_is_no_state() -> None:
     assert check(export(module, (X,)), module)
 
 
+def test_a_notebook_shows_the_report() -> None:
+    result = check(export(Holds(None), (X,)), Holds(None))
+    assert f">{result}</pre>" in result._repr_html_()
+
+
 def test_an_object_that_has_no_copy_is_named() -> None:
     module = Holds(i for i in ())
     program = export(module, (X,))

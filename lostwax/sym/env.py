@@ -215,10 +215,14 @@ class ShapeEnv:
             return
         b = self.conditions.negate(self.conditions.is_zero(q))
         answer = self.known(b)
-        if answer is False or (isinstance(b, BoolExpr) and b.hint is False and answer is None):
+        if answer is False or (answer is None and self._is_refuted(b)):
             raise ZeroDivisionError(f"division by {q}, which is 0" + self._in_example(q))
         if answer is None:
             self.assume(b, "division")
+
+    def _is_refuted(self, b: Condition) -> bool:
+        """Is it false in the example? In a branch that it does not take that says nothing."""
+        return isinstance(b, BoolExpr) and b.hint is False and self.facts.fits_example
 
     def _in_example(self, e: Expr) -> str:
         sizes = ", ".join(f"{s.source} = {s.hint}" for s in sorted(e.symbols(), key=lambda s: s.id))
@@ -258,7 +262,7 @@ class ShapeEnv:
         assert isinstance(b, BoolExpr)
         if b.hint is None or b.hint is default or _is_compound(b) or _asks_for_0_or_1(b):
             return default
-        if any(s.declared for s in b.symbols()):
+        if not self.facts.fits_example or any(s.declared for s in b.symbols()):
             return default
         self.assume(b if b.hint else self.conditions.negate(b), "branch", asked_by)
         return b.hint
@@ -270,6 +274,7 @@ class ShapeEnv:
         if answer is None:
             assert isinstance(b, BoolExpr)
             answer = bool(b.hint) and not b.args and not _asks_for_0_or_1(b)
+            answer = answer and self.facts.fits_example
             if answer:
                 self.assume(b, "branch", asked_by)
         return answer
@@ -281,7 +286,7 @@ class ShapeEnv:
         if answer is not None:
             return answer
         assert isinstance(b, BoolExpr)
-        if b.hint is False:
+        if self._is_refuted(b):
             return False
         self.assume(b, "assert" if b.unbacked else "check", asked_by)
         return True
@@ -291,7 +296,7 @@ class ShapeEnv:
         lo, hi = self.bounds(e)
         if lo is not None and lo == hi:
             return lo
-        if e.hint is None:
+        if e.hint is None or not self.facts.fits_example:
             raise refuse_integer(e, self.where())
         self.assume(self.conditions.is_zero(e.shift(-e.hint)), "specialize", asked_by)
         return e.hint

@@ -13,8 +13,11 @@ _BOTH_WAYS = "compute both ways and choose, torch.where(condition, a, b)"
 
 
 def refuse_integer(e: Expr, where: Location) -> DataDependentError:
+    why = f"depends on data{_list_origins(e)}"
+    if e.hint is not None:
+        why = f"varies, and the example, where it is {e.hint}, does not take this branch"
     return DataDependentError(
-        f"a concrete integer is needed, but {show(e)} depends on data{_list_origins(e)}\n"
+        f"a concrete integer is needed, but {show(e)} {why}\n"
         f"  asked at {where}\n"
         "  instead: compute with the symbolic number, x.item() or x.shape[0], without "
         "int(), len() or range()"

@@ -517,3 +517,16 @@ def test_floors_of_max_and_min_are_those_of_their_parts(env, s):
     assert sym.maximum(1, s) // 2 is s // 2
     assert str((sym.maximum(s, 5) + 1) // 2) == str(sym.maximum((s + 1) // 2, 3))
     assert str(sym.minimum(s, 5) // 2) == str(sym.minimum(s // 2, 2))
+
+
+def test_in_a_branch_the_example_refutes_nothing(env, s):
+    other = env.symbol("t", hint=8, source="y.shape[0]")
+    with env.trial() as guards:
+        env.absorb(s <= 3)  # the example, 8, is not there
+        assert sym.known(s + other <= other + 5) is True
+        assert sym.expect(sym.eq(s, 2))
+        assert not sym.matches(sym.eq(other, 8))
+        with pytest.raises(DataDependentError, match="example, where it is 8, does not take"):
+            sym.specialize(other)
+    assert texts(guards) == ["s == 2"]
+    assert not sym.expect(sym.eq(s, 2))

@@ -61,7 +61,7 @@ class Merger:
             if a is b or (not isinstance(a, Expr) and _are_alike(a, b)):
                 return None
             if _is_integer(a) and _is_integer(b):
-                return self._merge_size(a, b)
+                return self._merge_numbers(a, b)
         instead = "return tensors, torch.full((), number); or the same value from both"
         raise self._disagree(place, describe(a), describe(b), instead)
 
@@ -89,7 +89,7 @@ class Merger:
         for m, n in zip(s.size, t.size, strict=True):
             m, n = current(m), current(n)
             is_same = m == n or known(eq(m, n)) is True
-            sizes.append(m if is_same else self._merge_size(m, n))
+            sizes.append(m if is_same else self._merge_numbers(m, n, least=0))
         if are_equal(s.stride, t.stride):
             if tuple(sizes) == s.size:
                 return s.replace(offset=0) if s.offset != 0 else s
@@ -103,10 +103,13 @@ class Merger:
         one, other = (describe(each, with_strides=True) for each in (a, b))
         return self._disagree(place, one, other, "let both lie alike in memory, y.contiguous()")
 
-    def _merge_size(self, a: Size, b: Size) -> Expr:
+    def _merge_numbers(self, a: Size, b: Size, least: int | None = None) -> Expr:
+        """`least`: what neither is below, though that may be known inside of the functions only."""
         env = self.tracer.shape_env
         (low, high), (lower, higher) = env.bounds(a), env.bounds(b)
         lo = None if low is None or lower is None else min(low, lower)
+        if least is not None:
+            lo = least if lo is None else max(lo, least)
         hi = None if high is None or higher is None else max(high, higher)
         return env.unbacked(lo=lo, hi=hi, origin=f"what {self.what} return")
 

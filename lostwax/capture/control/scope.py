@@ -54,6 +54,8 @@ class Scope:
         self.writes: dict[Root, Value] = {}
         """The tensors from outside to which it writes, with their last values."""
         self.guards: list[Guard] = []
+        self._learned: Sequence[BoolExpr] = ()
+        """What is known of sizes inside alone, when it ends."""
         self.steps: set[Step] = set()
         self.made: set[Root] = set()
         """The tensors among those that it returns which it has made."""
@@ -75,27 +77,39 @@ class Scope:
         """Inside, steps go into the region, and the facts are known."""
         tracer, env = self.tracer, self.tracer.shape_env
         self.symbols = len(env.symbols)
-        answered, tracer.answered = tracer.answered, []
         tracer.region, tracer.scope = self.region, self
         self._forget_casts()
+        try:
+            with self._knowing(facts):
+                yield
+        finally:
+            self._forget_casts()
+            tracer.region, tracer.scope = self.outer, self.around
+            self._close(env.symbols[self.symbols :])
+
+    @contextmanager
+    def _knowing(self, facts: Sequence[BoolExpr]) -> Iterator[None]:
+        """Inside, these facts are known; what is found by them, and the guards, are the region's."""
+        tracer, env = self.tracer, self.tracer.shape_env
+        answered, tracer.answered = tracer.answered, []
         try:
             if not (env.symbols or facts):  # nothing is known that could become known better
                 before = len(env.guards)
                 yield
-                self.guards = env.guards[before:]
+                self.guards += env.guards[before:]
                 del env.guards[before:]
             else:
-                with env.trial() as self.guards:
+                with env.trial() as guards:
+                    known_before = len(env.facts.told)
                     for fact in facts:
                         env.absorb(fact)
                     yield
+                    self._learned = env.facts.told[known_before:]
+                self.guards += guards
         finally:
-            self._forget_casts()
-            tracer.region, tracer.scope = self.outer, self.around
             for answers, question in tracer.answered:
                 answers.pop(question, None)
             tracer.answered = answered
-            self._close(env.symbols[self.symbols :])
 
     def check_own(self, fake: FakeTensor) -> None:
         """Refuse a change of what a tensor from outside is: of its sizes, or its memory."""
@@ -120,12 +134,13 @@ class Scope:
 
     @contextmanager
     def resume(self) -> Iterator[None]:
-        """Inside, steps go into the region once more."""
+        """Inside, steps go into the region once more, and what was known when it ended is known."""
         tracer = self.tracer
         before = tracer.region, tracer.scope
         tracer.region, tracer.scope = self.region, self
         try:
-            yield
+            with self._knowing(self._learned):
+                yield
         finally:
             tracer.region, tracer.scope = before
             self._close(())

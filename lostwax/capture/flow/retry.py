@@ -34,7 +34,13 @@ from lostwax.capture.flow.stand_ins import can_have_hooks
 from lostwax.capture.python.code_names import compares_objects, outline
 from lostwax.capture.python.functions_run import find_watcher, let_watch
 from lostwax.classes import SYMBOLIC
-from lostwax.errors import CaptureError, ConstraintViolationError, DataDependentError, asks_data
+from lostwax.errors import (
+    CaptureError,
+    ConstraintViolationError,
+    ContradictionError,
+    DataDependentError,
+    asks_data,
+)
 from lostwax.location import NOWHERE, is_user_code, locate_line
 from lostwax.undo.undo import Undo, run_and_undo
 
@@ -54,10 +60,10 @@ def capture_flow(capture: Callable[[], T], splits: Splits | None = None) -> T:
         except SplitError as error:
             assert splits is not None
             asking = key_of(error.code)
-            if _has_hooks(plans, asking) or _find_obstacle(asking) is not None:
-                splits.settle(error.code.co_filename, error.line)
-            else:
+            if not _has_hooks(plans, asking) and _find_obstacle(asking) is None:
                 plans[asking] = Plan()
+            elif not _pick(plans, error):
+                splits.settle(error.code.co_filename, error.line)
         except PickError as error:
             plans[key_of(error.code)] = _set_pick(plans[key_of(error.code)], error.pick)
         except ExtendError as error:
@@ -91,6 +97,9 @@ def capture_flow(capture: Callable[[], T], splits: Splits | None = None) -> T:
             ):
                 _advise(error)
                 raise error from None
+        except ContradictionError as error:
+            if splits is None or not splits.settle_last(error):
+                raise
         except ConstraintViolationError as error:
             for each in splits.reasons if splits else ():
                 error.add_note(f"  note: both ways were not kept, for {each}")
@@ -167,10 +176,10 @@ _FEW = 8
 """So many elements data may pick of, before it is known how many there are."""
 
 
-def _pick(plans: dict[FunctionKey, Plan], error: Exception) -> bool:
+def _pick(plans: dict[FunctionKey, Plan], error: BaseException) -> bool:
     """Let a statement be run once for each element that data may pick in it, if that is what is
     asked for. Returns whether that is new."""
-    question = error if isinstance(error, TypeError) else _find_question(error)
+    question = error if isinstance(error, (TypeError, SplitError)) else _find_question(error)
     asking = [each for each in _tracebacks(question) if is_user_code(each.tb_frame.f_code)]
     if not asking:
         return False

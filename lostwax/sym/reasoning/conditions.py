@@ -187,7 +187,7 @@ class Conditions:
     def strengthen(self, b: Condition) -> Condition:
         """Where a product is 0, or an alternative holds: the part of it that does in the example,
         which says more."""
-        if isinstance(b, bool) or not b.hint:
+        if isinstance(b, bool) or not b.hint or not self.facts.fits_example:
             return b
         if b.kind == "eq":
             zeros = [f for f in b.poly.factors() if f.hint == 0 and not f.unbacked]

@@ -26,8 +26,8 @@ class Range(NamedTuple):
 
 class Facts:
     __slots__ = (
-        "_by_atom", "_by_monomial", "_memos", "_versions", "copied_at", "decided", "nonnegative",
-        "ranges", "rewrites", "substitutions", "told", "version", "world", "zero",
+        "_by_atom", "_by_monomial", "_memos", "_versions", "copied_at", "decided", "fits_example",
+        "nonnegative", "ranges", "rewrites", "substitutions", "told", "version", "world", "zero",
     )  # fmt: skip
 
     def __init__(self, versions: Iterator[int] | None = None) -> None:
@@ -38,6 +38,8 @@ class Facts:
         """The conditions that all of this was learned from, in their order."""
         self.copied_at: int | None = None
         """The version that a copy, which lasts for a while only, began with."""
+        self.fits_example = True
+        """Are they true of the example? Of a branch that it does not take they are not."""
         self.world: World | None = None
         """Where all of this holds; None: nowhere else."""
         self.ranges: dict[Symbol, Range] = {}
@@ -101,6 +103,7 @@ class Facts:
         twin = self.make_blank()
         twin.copied_at = -1 if self.are_tried else twin.version
         twin.told = list(self.told)
+        twin.fits_example = self.fits_example
         twin.ranges = dict(self.ranges)
         twin.substitutions = dict(self.substitutions)
         twin.rewrites = {a: dict(rules) for a, rules in self.rewrites.items()}

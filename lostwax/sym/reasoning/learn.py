@@ -52,6 +52,7 @@ class Learner:
         facts, then = self.facts, self.facts.world
         if isinstance(condition, BoolExpr):
             facts.told.append(condition)
+            facts.fits_example = facts.fits_example and condition.hint is not False
             then = None if then is None else then.add_fact(condition)
         facts.world = None  # until all of it is learned
         self._busy = True

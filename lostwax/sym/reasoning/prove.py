@@ -238,13 +238,14 @@ class Prover:
             normal = self.conditions.make(b.kind, p)
             if normal is not b:
                 return self.known(normal)
-        # The example, which satisfies the facts, refutes one answer: no need to try it.
+        # An example that satisfies the facts refutes one answer: no need to try it.
+        hint = b.hint if self.facts.fits_example else None
         if b.kind == "ge":
-            if b.hint is not False and self.prove(p):
+            if hint is not False and self.prove(p):
                 return True
             below = p.scale(-1).shift(-1)
-            return False if b.hint is not True and self.prove(below) else None
-        equal = self._answer_zero(p, b.hint if b.kind == "eq" or b.hint is None else not b.hint)
+            return False if hint is not True and self.prove(below) else None
+        equal = self._answer_zero(p, hint if b.kind == "eq" or hint is None else not hint)
         return equal if b.kind == "eq" or equal is None else not equal
 
     def _answer_joined(self, b: BoolExpr) -> bool | None:

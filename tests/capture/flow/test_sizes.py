@@ -16,6 +16,7 @@ from torch import Tensor
 import lostwax
 from lostwax import Dim
 from lostwax.errors import ConstraintViolationError
+from tests.capture.flow.sizes import PROGRAMS
 
 
 def by_length(x: Tensor) -> Tensor:
@@ -153,3 +154,37 @@ def test_what_a_branch_knows_of_sizes_is_not_known_after_it(count: Any) -> None:
     ).module()
     for n, m in ((2, 1), (4, 1), (2, 3), (3, 3), (5, 2), (9, 1)):
         torch.testing.assert_close(run(torch.ones(n, m)), forward(torch.ones(n, m)))
+
+
+def check_all_sizes(function: Any) -> None:
+    """Where eager raises, the program does; else both give the same."""
+    sizes = ({0: Dim("n", min=0)},)
+    run = lostwax.export(
+        function, (torch.ones(4, 3),), dynamic_shapes=sizes, control_flow="sizes"
+    ).module()
+    for n in range(7):
+        x = torch.arange(n * 3.0).view(n, 3) + 1
+        try:
+            wanted = function(x)
+        except Exception:
+            with pytest.raises((RuntimeError, ValueError)):
+                run(x)
+        else:
+            torch.testing.assert_close(run(x), wanted)
+
+
+@pytest.mark.parametrize("function", PROGRAMS)
+def test_the_example_says_nothing_of_a_side_that_it_does_not_take(function: Any) -> None:
+    check_all_sizes(function)
+
+
+def test_a_number_that_a_side_needs_and_the_example_does_not_tell() -> None:
+    def unpacked(x: Tensor) -> Tensor:
+        if x.shape[0] <= 3:
+            one, *_ = x.unbind(0)
+            return one.sum()
+        return x.sum()
+
+    sizes = ({0: Dim("n", min=1)},)
+    with pytest.raises(ConstraintViolationError, match="x.shape\\[0\\] >= 4"):
+        lostwax.export(unpacked, (torch.ones(4, 3),), dynamic_shapes=sizes, control_flow="sizes")

@@ -89,7 +89,7 @@ class Scope:
 
     @contextmanager
     def _knowing(self, facts: Sequence[BoolExpr]) -> Iterator[None]:
-        """Inside, these facts are known; what is found by them, and the guards, are the region's."""
+        """Inside, these facts are known; what is found by them, and guards, are the region's."""
         tracer, env = self.tracer, self.tracer.shape_env
         answered, tracer.answered = tracer.answered, []
         try:

@@ -186,5 +186,5 @@ def test_a_number_that_a_side_needs_and_the_example_does_not_tell() -> None:
         return x.sum()
 
     sizes = ({0: Dim("n", min=1)},)
-    with pytest.raises(ConstraintViolationError, match="x.shape\\[0\\] >= 4"):
+    with pytest.raises(ConstraintViolationError, match=r"x.shape\[0\] >= 4"):
         lostwax.export(unpacked, (torch.ones(4, 3),), dynamic_shapes=sizes, control_flow="sizes")

@@ -40,4 +40,5 @@ def explain_code(name: str | None) -> Outcome:
                     parts.append(f"{title}:\n\n{indented}")
             return Outcome(page._asdict(), "\n\n".join(parts))
     known = [text for page in list_pages() for text in (page.code, page.name)]
-    raise CommandError(f"there is no error {name!r}{did_you_mean(name, known)}")
+    guess = did_you_mean(name, known) or "\n  instead: lostwax explain, which lists all codes"
+    raise CommandError(f"there is no error {name!r}{guess}")

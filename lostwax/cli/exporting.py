@@ -13,13 +13,14 @@ from lostwax.backends.transform import to_edge_transform_and_lower
 from lostwax.backends.xnnpack.partitioner import XnnpackPartitioner
 from lostwax.capture.export import export
 from lostwax.cli.factories import build_model, read_dynamic
-from lostwax.cli.outcome import Outcome, write_error
+from lostwax.cli.outcome import Outcome, check_output, write_error
 from lostwax.cli.programs import describe_program, load_program, write_bytes
 from lostwax.cli.progress import show_status
 from lostwax.cli.several import Job, find_exit, run_jobs
 from lostwax.errors import CommandError
 from lostwax.ir.program import ExportedProgram
 from lostwax.pt2 import save
+from lostwax.undo.replace_files import replace_files
 
 SUFFIXES = {"pt2": ".pt2", "core": ".pt2", "edge": ".txt", "pte": ".pte"}
 
@@ -75,11 +76,16 @@ def _name_files(models: Sequence[str], output: str | None, options: Options) -> 
                 f"-o {output!r}: what is written is a {suffix} file\n  instead: -o "
                 f"{Path(output).with_suffix(suffix)}"
             )
+        check_output(output)
         return [output]
     folder = Path(output or ".")
     if folder.suffix in SUFFIXES.values():
+        if len(models) == 1:
+            check_output(output)
         raise CommandError(f"-o {output!r}: several models go into a folder, -o {folder.stem}/")
     folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise CommandError(f"the folder {str(folder)!r} cannot be written to")
     files: list[str] = []
     for spec in models:
         stem = Path(spec.rpartition(":")[2].partition("?")[0]).stem or "model"
@@ -132,7 +138,8 @@ def write_program(program: ExportedProgram, file: str, form: str, backend: str) 
     edge = to_edge_transform_and_lower(program, partitioner=partitioner)
     delegated = round(edge.delegation_report().share, 4) if backend else None
     if form == "edge":
-        Path(file).write_text(f"{edge.exported_program()}\n")
+        data = f"{edge.exported_program()}\n".encode()
+        replace_files({file: lambda opened: opened.write(data)})
         return {"delegated": delegated}
     executable = edge.to_executable()
     executable.save(file)
@@ -149,8 +156,7 @@ def lower_file(source: str, output: str | None, form: str, backend: str) -> Outc
     """Lower the program of a file."""
     suffix = SUFFIXES[form]
     file = output or str(Path(Path(source).name).with_suffix(suffix))
-    if not file.endswith(suffix):
-        raise CommandError(f"-o {file!r}: what is written is a {suffix} file")
+    check_output(file, (suffix,))
     with show_status(f"lowering {source}"):
         more = write_program(load_program(source), file, form, backend)
     made = {"source": source, "file": file, "bytes": os.path.getsize(file), **more}

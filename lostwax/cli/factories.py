@@ -89,7 +89,12 @@ def _find_factory(place: str, name: str) -> Any:
     for part in name.split("."):
         if not hasattr(found, part):
             known = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-            raise CommandError(f"{place} has no {name!r}{did_you_mean(name, known)}")
+            guess = did_you_mean(name, known)
+            own = [
+                n for n in known if getattr(vars(module)[n], "__module__", "") == module.__name__
+            ]
+            guess = guess or (f"; it has {', '.join(own[:8])}" if own else "")
+            raise CommandError(f"{place} has no {name!r}{guess}")
         found = getattr(found, part)
     return found
 

@@ -7,12 +7,13 @@ Must not import torch.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -89,6 +90,13 @@ def run_safely(
         return None, describe_error(error, Exit.USAGE, show_traceback)
     except LostwaxError as error:
         return None, describe_error(error, Exit.REFUSED, show_traceback)
+    except OSError as error:
+        is_disk = error.filename is not None or error.errno in (errno.ENOSPC, errno.EROFS)
+        if not is_disk or _find_raised(error) is not None:  # the model's own
+            return None, describe_error(error, Exit.FAULT, show_traceback)
+        told = describe_error(error, Exit.USAGE, show_traceback)
+        place = "" if error.filename is None else f"{error.filename}: "
+        return None, {**told, "message": f"{place}{error.strerror}"}
     except Exception as error:
         return None, describe_error(error, Exit.FAULT, show_traceback)
 
@@ -177,6 +185,30 @@ def _collect_warnings(told: list[dict[str, Any]]) -> Iterator[None]:
 
 def _write_place(each: dict[str, Any]) -> str:
     return f"{each['file']}:{each['line']}: " if each["file"] else ""
+
+
+def check_output(path: str | None, suffixes: Iterable[str] = ()) -> None:
+    """Refuse a file that cannot be written before the work is done, not after it."""
+    if path is None:
+        return
+    ends = tuple(suffixes)
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path):
+        raise CommandError(f"-o {path!r} is a folder, not a file")
+    if ends and not path.endswith(ends):
+        raise CommandError(f"-o {path!r}: what is written is a {' or '.join(ends)} file")
+    if not os.path.isdir(folder):
+        raise CommandError(f"-o {path!r}: there is no folder {folder!r}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise CommandError(f"-o {path!r}: the folder {folder!r} cannot be written to")
+
+
+def check_file(path: str) -> None:
+    """Refuse what is no file."""
+    if os.path.isdir(path):
+        raise CommandError(f"{path!r} is a folder, not a file")
+    if not os.path.isfile(path):
+        raise CommandError(f"there is no file {path!r}")
 
 
 def _print(text: str) -> None:

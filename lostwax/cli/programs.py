@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from lostwax.cli.outcome import Exit, Outcome
-from lostwax.errors import CommandError, LoweringError
+from lostwax.cli.outcome import Exit, Outcome, check_file
+from lostwax.errors import CommandError, LoadError, LoweringError
 from lostwax.ir.diff import diff
 from lostwax.ir.graph.lookup import all_nodes
 from lostwax.ir.program import ExportedProgram
@@ -24,8 +24,7 @@ from lostwax.pte.file.reader import read_file
 
 def load_programs(file: str, *, weights: bool = True) -> dict[str, ExportedProgram]:
     """The programs of a `.pt2` file, by name."""
-    if not Path(file).is_file():
-        raise CommandError(f"there is no file {file!r}")
+    check_file(file)
     return load(file, weights=weights, by_name=True)
 
 
@@ -103,8 +102,7 @@ def count_operators(program: ExportedProgram) -> Counter[str]:
 
 def show_file(file: str, name: str, ops: bool, memory: bool) -> Outcome:
     """What is in a file: the programs, or how often each operator is in them, or their memory."""
-    if not Path(file).is_file():
-        raise CommandError(f"there is no file {file!r}")
+    check_file(file)
     if file.endswith(".pte"):
         return _show_executable(file, ops, memory)
     programs = load_programs(file, weights=memory)
@@ -184,7 +182,10 @@ def _write_memory(told: Mapping[str, Any]) -> str:
 
 
 def _show_executable(file: str, ops: bool, memory: bool) -> Outcome:
-    found = read_file(Path(file).read_bytes())
+    try:
+        found = read_file(Path(file).read_bytes())
+    except LoadError as error:
+        raise LoadError(error.message, (file, *error.where)) from None
     methods: dict[str, Any] = {}
     for plan in found.program["execution_plan"] or ():
         calls: Counter[str] = Counter()

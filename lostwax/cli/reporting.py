@@ -9,7 +9,7 @@ from typing import Any
 
 from lostwax.cli.exporting import Options, find_partitioner
 from lostwax.cli.factories import build_model, read_dynamic
-from lostwax.cli.outcome import Exit, Outcome
+from lostwax.cli.outcome import Exit, Outcome, check_file, check_output
 from lostwax.cli.programs import write_bytes
 from lostwax.cli.progress import show_status
 from lostwax.cli.serving import find_address, open_server, serve
@@ -22,6 +22,7 @@ def report_models(models: Sequence[str], output: str | None, options: Options) -
     """All problems of each model; with a file, the report of one model goes there."""
     if output is not None and len(models) > 1:
         raise CommandError("-o with --report is the report of one model")
+    check_output(output, (".html", ".json", ".txt"))
     made: list[dict[str, Any]] = []
     texts: list[str] = []
     code = Exit.OK
@@ -48,8 +49,8 @@ def report_models(models: Sequence[str], output: str | None, options: Options) -
 
 def explore_file(file: str, output: str | None, lower: bool, port: int | None) -> Outcome:
     """Write the page of a file; with a port, serve it, and write it only if a name is given."""
-    if not Path(file).is_file():
-        raise CommandError(f"there is no file {file!r}")
+    check_file(file)
+    check_output(output, (".html",))
     page = output or (str(Path(file).with_suffix(".html").name) if port is None else None)
     with show_status(f"exploring {file}"):
         made = explore(file, page, lower=lower)

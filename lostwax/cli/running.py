@@ -7,7 +7,8 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch import nn
 from lostwax.capture.check import CheckResult, check
 from lostwax.capture.export import export
 from lostwax.cli.factories import Model, build_model, import_place, read_dynamic
-from lostwax.cli.outcome import Outcome, write_error
+from lostwax.cli.outcome import Outcome, check_file, check_output, write_error
 from lostwax.cli.programs import load_program
 from lostwax.cli.progress import show_status
 from lostwax.cli.several import Job, find_exit, run_jobs
@@ -25,6 +26,7 @@ from lostwax.errors import CommandError
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.text import dtype_text
 from lostwax.pte import load_runtime
+from lostwax.undo.replace_files import replace_files
 
 
 @dataclass(frozen=True)
@@ -132,8 +134,8 @@ def _take_weights(module: Any, program: ExportedProgram, file: str) -> None:
 
 def run_file(file: str, inputs: Sequence[str], output: str | None, name: str) -> Outcome:
     """Run a program once, with inputs from files, or with the example that is in it."""
-    if not Path(file).is_file():
-        raise CommandError(f"there is no file {file!r}")
+    check_file(file)
+    check_output(output)
     given = [_read_input(each) for each in inputs]
     start = time.perf_counter()
     if file.endswith(".pte"):
@@ -147,7 +149,7 @@ def run_file(file: str, inputs: Sequence[str], output: str | None, name: str) ->
             results = call()
     seconds = time.perf_counter() - start
     if output is not None:
-        torch.save(results, output)
+        replace_files({output: partial(torch.save, results)})
     leaves = pytree.tree_leaves(results)
     described = [_describe_value(leaf) for leaf in leaves]
     lines = [each["text"] for each in described]
@@ -157,13 +159,17 @@ def run_file(file: str, inputs: Sequence[str], output: str | None, name: str) ->
 
 
 def _read_input(file: str) -> Any:
-    if not Path(file).is_file():
-        raise CommandError(f"there is no file {file!r}")
-    if file.endswith(".npy"):
-        import numpy
+    check_file(file)
+    if not file.endswith((".npy", ".pt")):
+        raise CommandError(f"--input {file!r}: inputs are .npy files, or .pt files of torch.save")
+    try:
+        if file.endswith(".npy"):
+            import numpy
 
-        return torch.from_numpy(numpy.load(file))
-    return torch.load(file, weights_only=True)
+            return torch.from_numpy(numpy.load(file))
+        return torch.load(file, weights_only=True)
+    except (ValueError, TypeError, EOFError, RuntimeError, UnpicklingError) as error:
+        raise CommandError(f"--input {file!r} cannot be read: it is damaged, or no data") from error
 
 
 def _prepare(program: ExportedProgram, given: Sequence[Any], file: str) -> Callable[[], Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lostwax.location import show_path
+from lostwax.undo.replace_files import replace_files
 
 SCHEMA = "lostwax.report/1"
 LEVELS = ("error", "warning", "note")
@@ -128,10 +129,11 @@ class Report:
         return _PAGE.format(summary=html.escape(self.summary), rows="\n".join(rows))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it: as JSON to `x.json`, as HTML to `x.html`, else as text."""
-        text = os.fspath(path)
+        """Write it: as JSON to `x.json`, as HTML to `x.html`, else as text. A file is replaced when
+        all is written, or not at all."""
         forms = {".json": self.to_json, ".html": self.to_html}
-        Path(text).write_text(forms.get(Path(text).suffix, self.__str__)() + "\n", "utf-8")
+        data = (forms.get(Path(path).suffix, self.__str__)() + "\n").encode()
+        replace_files({path: lambda file: file.write(data)})
 
     def _repr_html_(self) -> str:
         return self.to_html()

@@ -112,3 +112,50 @@ def test_json_has_one_form_for_success_and_failure(lostwax, folder):
     assert (error["file"], line[error["column"] - 1 :][:9]) == ("nets.py", "x.numpy()")
     for key in [*bad.json, *error]:
         assert f"`{key}`" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["export", "nets.py:tiny", "-o", "gone/a.pt2"], "there is no folder 'gone'"),
+        (["lower", "a.pt2", "-o", "gone/a.pte"], "there is no folder 'gone'"),
+        (["explore", "a.pt2", "-o", "gone/a.html"], "there is no folder 'gone'"),
+        (["run", "a.pt2", "-o", "gone/a.pt"], "there is no folder 'gone'"),
+        (["export", "nets.py:tiny", "--report", "-o", "gone/r.html"], "there is no folder 'gone'"),
+        (["export", "nets.py:tiny", "--report", "-o", "r.xyz"], "a .html or .json or .txt file"),
+        (["export", "nets.py:tiny", "-o", "b.pt2"], "'b.pt2' is a folder, not a file"),
+        (["show", "b.pt2"], "'b.pt2' is a folder, not a file"),
+        (["run", "a.pt2", "-i", "nets.py"], "inputs are .npy files, or .pt files of torch.save"),
+        (["run", "a.pt2", "-i", "a.pt"], "'a.pt' cannot be read"),
+        (["export", "nets.py:nothing"], "nets.py has no 'nothing'; it has Net, Reads, tiny"),
+        (["explain", "nonsense"], "lostwax explain, which lists all codes"),
+    ],
+)
+def test_mistakes_are_told_before_the_work(lostwax, folder, words, message):
+    (folder / "b.pt2").mkdir()
+    for name in ("a.pt2", "a.pt"):
+        (folder / name).write_text("no archive")
+    ran = lostwax(*words)
+    assert ran.code == 2
+    assert message in ran.err
+
+
+def test_a_file_that_is_no_executable_is_named(lostwax, folder):
+    (folder / "a.pte").write_text("no executable")
+    ran = lostwax("show", "a.pte")
+    assert ran.code == 3
+    assert "while reading a.pte" in ran.err
+
+
+def test_a_disk_that_is_full(lostwax, folder, monkeypatch):
+    """Nothing is left of the file; the one before it stays."""
+    (folder / "a.txt").write_text("old")
+
+    with open("/dev/full", "wb", buffering=0) as full:
+        monkeypatch.setattr("lostwax.undo.replace_files._new", lambda *_: full)
+        ran = lostwax("export", "nets.py:tiny", "--edge", "-o", "a.txt")
+    assert (ran.code, ran.err.splitlines()[-2]) == (
+        2,
+        "error: OSError: No space left on device",
+    )
+    assert (folder / "a.txt").read_text() == "old"

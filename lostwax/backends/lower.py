@@ -11,17 +11,17 @@ from dataclasses import replace
 from operator import getitem
 from typing import Any
 
-import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from lostwax.backends.asking import ask_backend, ask_partitioner, require_partitioner
 from lostwax.backends.bodies import lower_bodies
 from lostwax.backends.extract import STATE, Part, extract_part, find_constants
 from lostwax.backends.order import order_steps
 from lostwax.backends.partition import Partitioner, PartitionResult, follows_producer, is_operator
 from lostwax.backends.patterns import fuse_patterns
 from lostwax.backends.report import note_reason
-from lostwax.backends.spec import Backend, DelegationSpec, Payload
+from lostwax.backends.spec import DelegationSpec
 from lostwax.dialects.manager import EdgeProgramManager
 from lostwax.errors import LoweringError
 from lostwax.ir.graph.delegate import CALL_DELEGATE, LoweredBackendModule
@@ -48,13 +48,7 @@ def lower_methods(
         chosen = dict.fromkeys(programs, partitioner)
     for name, several in chosen.items():
         for each in several if isinstance(several, (list, tuple)) else (several,):
-            if not isinstance(each, Partitioner):
-                raise LoweringError(
-                    f"to_backend takes partitioners; for {name!r} it is given a "
-                    f"{type(each).__name__}\n  instead: lostwax.backends.XnnpackPartitioner(), or "
-                    "an object of a class of your own, lostwax.backends.Partitioner"
-                )
-            programs[name] = lower_program(programs[name], each)
+            programs[name] = lower_program(programs[name], require_partitioner(each, name))
     return EdgeProgramManager(programs, edge.constant_methods, edge.config)
 
 
@@ -81,12 +75,7 @@ def _partition(
     left: set[str] = set()
     while True:
         fused = fuse_patterns(program, partitioner.operators, left)
-        result = partitioner.partition(fused)
-        if not isinstance(result, PartitionResult):
-            raise LoweringError(
-                f"{type(partitioner).__name__}.partition returns a {type(result).__name__}"
-                "\n  instead: PartitionResult(tags, specs)"
-            )
+        result = ask_partitioner(partitioner, fused)
         own = {each.operator for each in partitioner.operators}
         more = {n.name for n in fused.graph.nodes if n.target in own and n not in result.tags}
         if not more:
@@ -113,7 +102,7 @@ def _complete_tags(program: ExportedProgram, result: PartitionResult) -> dict[No
         if not isinstance(result.specs.get(tag), DelegationSpec):
             raise LoweringError(
                 f"the tag {tag!r} has no DelegationSpec\n  instead: specs={{{tag!r}: "
-                "DelegationSpec(backend)}}"
+                "DelegationSpec(backend)}"
             )
     tags = dict(result.tags)
     for node in program.graph.nodes:
@@ -232,20 +221,7 @@ class _Rewriting:
 
 
 def _preprocess(program: ExportedProgram, spec: DelegationSpec) -> LoweredBackendModule:
-    backend = spec.backend
-    if not isinstance(backend, Backend):
-        raise LoweringError(
-            f"the backend of a DelegationSpec is {backend!r}\n  instead: an object of a class of "
-            "lostwax.backends.Backend"
-        )
-    made = backend.preprocess(program, spec.compile_specs)
-    payload = made if isinstance(made, Payload) else Payload(made)
-    for name, data in {"the payload": payload.data, **payload.named_data}.items():
-        if not isinstance(data, (bytes, bytearray, memoryview, torch.Tensor)):
-            raise LoweringError(
-                f"{backend.backend_id}.preprocess returns {name} as a {type(data).__name__}"
-                "\n  instead: bytes, or lostwax.backends.Payload(bytes, named_data)"
-            )
+    backend, payload = ask_backend(program, spec)
     return LoweredBackendModule(
         program,
         backend.backend_id,

@@ -18,8 +18,10 @@ from torch.fx import Graph, Node
 from lostwax.backends.patterns import BackendOperator
 from lostwax.backends.spec import DelegationSpec
 from lostwax.dialects.edge_operators import EdgeOperator
+from lostwax.errors import LoweringError
 from lostwax.ir.graph.delegate import CALL_DELEGATE
 from lostwax.ir.program import ExportedProgram
+from lostwax.ir.text import source_place
 from lostwax.ops.dialect_operator import overload_of
 
 
@@ -35,6 +37,23 @@ class PartitionResult:
     """Nodes that each part which reads them computes for itself, such as weights that are
     transposed. Those without a tag stay outside, too, if others read them; of those that have one
     all readers must have one."""
+
+    def __post_init__(self) -> None:
+        forms = {"tags": "{node: tag}", "specs": "{tag: DelegationSpec(backend)}"}
+        forms["reasons"] = "{node: text}"
+        for name, form in forms.items():
+            if not isinstance(getattr(self, name), Mapping):
+                kind = type(getattr(self, name)).__name__
+                raise LoweringError(
+                    f"PartitionResult is given a {kind} as its {name}\n  instead: {name}={form}"
+                )
+        texts = {"tag": self.tags.values(), "reason": self.reasons.values()}
+        for name, values in texts.items():
+            for value in values:
+                if not isinstance(value, str):
+                    raise LoweringError(
+                        f"PartitionResult is given the {name} {value!r}\n  instead: a text"
+                    )
 
 
 class Partitioner(ABC):
@@ -71,7 +90,7 @@ class CapabilityPartitioner(Partitioner):
         self.spec, self.explain = spec, explain
 
     def partition(self, program: ExportedProgram) -> PartitionResult:
-        reasons = {n: self.explain(n) for n in program.graph.nodes if is_operator(n)}
+        reasons = {n: self._explain(n) for n in program.graph.nodes if is_operator(n)}
         groups = group_nodes(program.graph, {n for n, reason in reasons.items() if not reason})
         tags = {node: f"part{i}" for i, group in enumerate(groups) for node in group}
         return PartitionResult(
@@ -80,6 +99,17 @@ class CapabilityPartitioner(Partitioner):
             {node: reason for node, reason in reasons.items() if reason},
         )
 
+    def _explain(self, node: Node) -> str:
+        reason: Any = self.explain(node)
+        if not isinstance(reason, str):
+            raise LoweringError.at(
+                f"explain says {reason!r} of {node.name!r}",
+                source_place(node),
+                why="it says as a text why the backend does not take a call",
+                instead='"" for a call that the backend takes',
+            )
+        return reason
+
 
 class PatternPartitioner(Partitioner):
     """Takes chains of operators, each a delegate of its own: in a chain, each call is the only
@@ -87,7 +117,7 @@ class PatternPartitioner(Partitioner):
 
     def __init__(self, spec: DelegationSpec, patterns: Iterable[Sequence[EdgeOperator]]) -> None:
         self.spec = spec
-        self.patterns = sorted((tuple(p) for p in patterns), key=len, reverse=True)
+        self.patterns = sorted(map(_require_pattern, patterns), key=len, reverse=True)
 
     def partition(self, program: ExportedProgram) -> PartitionResult:
         tags: dict[Node, str] = {}
@@ -100,6 +130,16 @@ class PatternPartitioner(Partitioner):
                     break
         reasons = {n: "it is in none of the patterns" for n in operators if n not in tags}
         return PartitionResult(tags, dict.fromkeys(tags.values(), self.spec), reasons)
+
+
+def _require_pattern(pattern: Any) -> tuple[EdgeOperator, ...]:
+    listed = tuple(pattern) if isinstance(pattern, (list, tuple)) else ()
+    if not listed or not all(isinstance(each, EdgeOperator) for each in listed):
+        raise LoweringError(
+            f"{pattern!r} is no pattern\n  instead: a list of operators of the Edge dialect, "
+            "[lostwax.ops.edge.aten.mul.Tensor, lostwax.ops.edge.aten.erf.default]"
+        )
+    return listed
 
 
 def _match_chain(node: Node, pattern: Sequence[EdgeOperator]) -> list[Node]:

@@ -40,10 +40,17 @@ class BackendOperator:
     def __init__(
         self, name: str, function: Callable[..., Any], inputs: Sequence[torch.Tensor]
     ) -> None:
-        if not re.fullmatch(r"[A-Za-z_]\w*::[A-Za-z_]\w*", name) or name.startswith("aten::"):
+        if not re.fullmatch(r"(?!aten::)[A-Za-z_]\w*::[A-Za-z_]\w*", str(name)):
             raise LoweringError(
                 f"{name!r} cannot be the name of a backend's operator\n  instead: a namespace of "
                 'the backend\'s and a name, "mybackend::fused"'
+            )
+        if not isinstance(inputs, (list, tuple)) or not all(
+            isinstance(each, torch.Tensor) for each in inputs
+        ):
+            raise LoweringError(
+                f"the example inputs of {name!r} are no tuple of tensors"
+                "\n  instead: (torch.ones(2),)"
             )
         self.name = name
         program = to_edge(export(function, tuple(inputs))).exported_program()

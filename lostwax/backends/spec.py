@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lostwax.errors import LoweringError
 from lostwax.ir.program import ExportedProgram
 
 
@@ -19,6 +20,13 @@ class CompileSpec:
 
     key: str
     value: bytes
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, str) or not isinstance(self.value, (bytes, bytearray)):
+            raise LoweringError(
+                f"a CompileSpec is a name and bytes, not {self.key!r} and {self.value!r}"
+                '\n  instead: CompileSpec("speed", b"high")'
+            )
 
 
 @dataclass(frozen=True)
@@ -55,3 +63,13 @@ class DelegationSpec:
 
     backend: Backend
     compile_specs: tuple[CompileSpec, ...] = ()
+
+    def __post_init__(self) -> None:
+        given: Any = self.compile_specs
+        if not isinstance(given, (list, tuple)) or not all(
+            isinstance(each, CompileSpec) for each in given
+        ):
+            raise LoweringError(
+                f"the compile_specs of a DelegationSpec are {given!r}"
+                '\n  instead: (CompileSpec("speed", b"high"),)'
+            )

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch._ops import OpOverload
 
+from lostwax.backends.asking import require_partitioner
 from lostwax.backends.lower import Partitioners, lower_methods
 from lostwax.backends.partition import Partitioner
 from lostwax.dialects.edge_operators import EdgeOperator
@@ -54,7 +55,7 @@ def _list_partitioners(given: Any) -> list[Partitioner]:
     if isinstance(given, Mapping):
         return [each for several in given.values() for each in _list_partitioners(several)]
     several = given if isinstance(given, (list, tuple)) else (given,)
-    return [each for each in several if isinstance(each, Partitioner)]
+    return [require_partitioner(e, "forward") for e in several if isinstance(e, Partitioner)]
 
 
 def _find_called(given: Programs) -> set[Any]:

@@ -150,7 +150,7 @@ class ExportedProgram(Program):
             graph_signature=copy.deepcopy(self.graph_signature, memo),
             state_dict=copy.deepcopy(self.state_dict, memo),
             constants=copy.deepcopy(self.constants, memo),
-            range_constraints=dict(self.range_constraints),
+            range_constraints=copy.copy(self.range_constraints),
             module_call_graph=[_copy_entry(entry, memo) for entry in self.module_call_graph],
             example_inputs=copy.deepcopy(self.example_inputs, memo),
         )

@@ -13,7 +13,7 @@ from torch import nn
 import lostwax
 from examples.backend import SimulatedBackend, make_partitioner, run_payload
 from lostwax import Dim
-from lostwax.backends import CompileSpec, LoweredBackendModule
+from lostwax.backends import CompileSpec, LoweredBackendModule, Payload
 from lostwax.errors import LostwaxError, LoweringError, PassError
 from lostwax.ir.graph.delegate import find_delegates
 
@@ -144,9 +144,31 @@ def test_settings_reach_the_backend(program):
     assert b'"speed": "high"' in delegate.processed_bytes
 
 
-def test_a_payload_of_the_wrong_form_is_refused(program, monkeypatch):
-    monkeypatch.setattr(SimulatedBackend, "preprocess", lambda *_: "text")
-    with pytest.raises(LoweringError, match="returns the payload as a str"):
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        ("text", "returns the payload as a str"),
+        (None, "returns the payload as a NoneType"),
+        (torch.ones(2), "returns the payload as a Tensor"),
+        (Payload(b"", {"weights": "text"}), "returns weights as a str"),
+        (Payload(b"", None), "returns named_data that is None"),
+        (Payload(b"", {3: b""}), r"returns named_data that is \{3: b''\}"),
+    ],
+)
+def test_a_payload_of_the_wrong_form_is_refused(program, monkeypatch, payload, text):
+    monkeypatch.setattr(SimulatedBackend, "preprocess", lambda *_: payload)
+    with pytest.raises(LoweringError, match=text):
+        program.to_edge().to_backend(make_partitioner())
+
+
+def test_a_backend_that_fails_is_named_with_the_line(program, monkeypatch):
+    monkeypatch.setattr(SimulatedBackend, "preprocess", lambda *_: {}["scale"])
+    text = r"SimulatedBackend.preprocess fails: KeyError: 'scale'(.|\n)*test_dialect.py:"
+    with pytest.raises(LoweringError, match=text) as caught:
+        program.to_edge().to_backend(make_partitioner())
+    assert isinstance(caught.value.__cause__, KeyError)
+    monkeypatch.setattr(SimulatedBackend, "backend_id", 3)
+    with pytest.raises(LoweringError, match="the backend_id of SimulatedBackend is 3"):
         program.to_edge().to_backend(make_partitioner())
 
 

@@ -4,6 +4,8 @@ partitioners by capability and by pattern; what a partitioner may not do."""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +14,9 @@ from torch.fx import Graph, Node
 import lostwax
 from examples.backend import SimulatedBackend
 from lostwax.backends import (
+    BackendOperator,
+    CapabilityPartitioner,
+    CompileSpec,
     DelegationSpec,
     Partitioner,
     PartitionResult,
@@ -122,3 +127,87 @@ def test_patterns_are_parts_of_their_own(edge: lostwax.EdgeProgramManager) -> No
     (left,) = report.undelegated
     assert left.node == "cos"
     assert left.reasons == ("it is in none of the patterns",)
+
+
+class Says(Partitioner):
+    """Says what a function says."""
+
+    def __init__(self, say: Callable[[lostwax.ExportedProgram], Any]) -> None:
+        self.partition = say  # type: ignore[method-assign]
+
+    def partition(self, program: lostwax.ExportedProgram) -> PartitionResult:
+        raise NotImplementedError
+
+
+def insert_call(program: lostwax.ExportedProgram) -> PartitionResult:
+    (node,) = program.graph.find_nodes(op="call_function", target=aten.cos.default)
+    with program.graph.inserting_after(node):
+        program.graph.call_function(aten.cos.default, (node,)).meta.update(node.meta)
+    return PartitionResult({node: "a"}, {"a": SPEC})
+
+
+def tag_all(program: lostwax.ExportedProgram, tag: Any = "a", **options: Any) -> PartitionResult:
+    calls = program.graph.find_nodes(op="call_function", target=aten.cos.default)
+    return PartitionResult(dict.fromkeys(calls, tag), {tag: SPEC}, **options)
+
+
+WRONG: dict[str, tuple[Callable[..., Any], str]] = {
+    "none": (lambda p: None, r"Says.partition returns a NoneType"),
+    "tags": (lambda p: PartitionResult([], {}), r"given a list as its tags\n  instead: tags={node"),
+    "specs": (lambda p: PartitionResult({}, None), "given a NoneType as its specs"),
+    "reasons": (lambda p: tag_all(p, reasons=None), "given a NoneType as its reasons"),
+    "tag": (lambda p: tag_all(p, 1), "is given the tag 1"),
+    "reason": (lambda p: tag_all(p, reasons={None: 3}), "is given the reason 3"),
+    "no spec": (
+        lambda p: PartitionResult(tag_all(p).tags, {}),
+        r"the tag 'a' has no DelegationSpec\n  instead: specs=\{'a': DelegationSpec\(backend\)\}$",
+    ),
+    "error": (lambda p: p.nothing, "Says.partition fails: AttributeError: "),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_no_result_of_a_partitioner_is_refused(
+    edge: lostwax.EdgeProgramManager, name: str
+) -> None:
+    say, text = WRONG[name]
+    with pytest.raises(LoweringError, match=text):
+        edge.to_backend(Says(say))
+
+
+def test_a_partitioner_may_not_change_the_program() -> None:
+    program = lostwax.export(lambda x: torch.cos(x) * 2, (torch.ones(3),))
+    with pytest.raises(LoweringError, match=r"changes the program\n  why: (.|\n)*transform"):
+        program.to_edge().to_backend(Says(insert_call))
+
+
+def test_partitioners_are_told_what_they_are_given_wrongly(
+    edge: lostwax.EdgeProgramManager,
+) -> None:
+    with pytest.raises(
+        LoweringError, match=r"explain says None of 'relu'(.|\n)*test_partition.py:"
+    ):
+        edge.to_backend(CapabilityPartitioner(SPEC, lambda node: None))  # type: ignore[arg-type, return-value]
+    for pattern in ([], [torch.ops.aten.cos.default], aten.cos.default):
+        with pytest.raises(LoweringError, match=r"is no pattern\n  instead: a list of operators"):
+            PatternPartitioner(SPEC, [pattern])  # type: ignore[list-item]
+    with pytest.raises(LoweringError, match="for 'forward' it is given the class Tags"):
+        edge.to_backend(Tags)
+    partitioner = Tags()
+    partitioner.operators = ("swish",)  # type: ignore[assignment]
+    with pytest.raises(LoweringError, match=r"Tags.operators has 'swish', a str"):
+        edge.to_backend(partitioner)
+    with pytest.raises(LoweringError, match="are no tuple of tensors"):
+        BackendOperator("mine::twice", lambda x: x * 2, torch.ones(2))
+    wanting = Tags()
+    wanting.preserve_ops = (torch.ops.aten.silu,)  # type: ignore[assignment]
+    program = lostwax.export(torch.nn.SiLU(), (torch.ones(3),))
+    with pytest.raises(LoweringError, match=r"Tags.preserve_ops has .*, a OpOverloadPacket"):
+        lostwax.to_edge_transform_and_lower(program, partitioner=wanting)
+
+
+def test_settings_of_another_form_are_refused() -> None:
+    with pytest.raises(LoweringError, match="a CompileSpec is a name and bytes, not 'a' and 'b'"):
+        CompileSpec("a", "b")  # type: ignore[arg-type]
+    with pytest.raises(LoweringError, match="the compile_specs of a DelegationSpec are "):
+        DelegationSpec(SimulatedBackend(), CompileSpec("a", b"b"))  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from tests.backends.quantized import list_nodes, lower
 
 q = torch.ops.quantized_decomposed
 INT8, UINT8 = (-128, 127, torch.int8), (0, 255, torch.uint8)
+FEW = (-8, 7, torch.int8)
 torch.manual_seed(0)
 ROWS, IMAGE = torch.randn(1, 8), torch.randn(2, 4, 6, 6)
 WEIGHT = torch.randint(-127, 128, (6, 8), dtype=torch.int8)
@@ -56,6 +57,11 @@ LAYER = ["Convert i8", "FullyConnected i8", "Convert f32"]
 
 CASES: dict[str, tuple[Any, Tensor, list[str]]] = {
     "uint8": (lambda x: step(layer(step(x, 0.03, 128, *UINT8)), 0.05, 90, *UINT8), ROWS, LAYER),
+    "a border beyond what few integers stand for": (
+        lambda x: step(F.pad(step(x, 0.1, 0, *FEW), (1, 1), value=-100.0), 0.1, 0, *FEW),
+        ROWS,
+        ["Convert i8", "Clamp i8", "StaticConstantPad i8", "Convert f32"],
+    ),
     "fewer integers": (
         lambda x: step(x, 0.01, 0, -100, 90, torch.int8),
         ROWS,

@@ -37,9 +37,9 @@ def write_clamp(writer: PartWriter, node: Node) -> None:
     found = match_move(writer, node, [source])
     if found is not None:
         quantum = read_quantum(found[1])
-        clamp = quantum.limit(clamp)
-        if clamp is not None and is_wide(quantum, clamp):
-            (source,), made = found
+        limits = quantum.limit(clamp)
+        if limits is not None and is_wide(quantum, limits):
+            clamp, ((source,), made) = limits, found
     last = writer.is_last(source)
     given = writer.read(source, last)
     writer.add("XNNClamp", clamp, input_id=given, output_id=writer.define(made, last))

@@ -6,6 +6,7 @@ families.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,12 @@ from torch.fx import Node
 from lostwax.backends.xnnpack.calls import count_dynamic, is_static, read_arguments, size_of
 from lostwax.backends.xnnpack.entry import Entry, Facts
 from lostwax.backends.xnnpack.quantized.match import match_move
-from lostwax.backends.xnnpack.quantized.quantum import find_form, get_name
+from lostwax.backends.xnnpack.quantized.quantum import (
+    find_form,
+    get_name,
+    is_quantize,
+    read_quantum,
+)
 from lostwax.backends.xnnpack.regroup import find_changes, write_changes
 from lostwax.backends.xnnpack.writer import LAST, PLAIN, PartWriter, permute, shape_to
 from lostwax.sym import Size
@@ -133,6 +139,10 @@ def write_pad(writer: PartWriter, node: Node) -> None:
     for i in range(len(given.pad) // 2):
         before[rank - 1 - i], behind[rank - 1 - i] = given.pad[2 * i : 2 * i + 2]
     (source,), made = find_moved(writer, node, [given.self])
+    value = float(given.value)
+    if is_quantize(made):
+        least, most = read_quantum(made).limit((-math.inf, math.inf)) or (value, value)
+        value = max(least, min(most, value))
     last = writer.is_last(source)
     if last:
         before, behind = permute(before, LAST[rank]), permute(behind, LAST[rank])
@@ -141,7 +151,7 @@ def write_pad(writer: PartWriter, node: Node) -> None:
         "XNNStaticConstantPad",
         pre_paddings=before,
         post_paddings=behind,
-        padding_value=float(given.value),
+        padding_value=value,
         input_id=number,
         output_id=writer.define(made, last),
     )

@@ -199,7 +199,7 @@ def _show_executable(file: str, ops: bool, memory: bool) -> Outcome:
                     calls[plan["delegates"][call["delegate_index"]]["id"]] += 1
         arenas = [int(size) for size in plan["non_const_buffer_sizes"] or ()]
         methods[plan["name"]] = {"operators": dict(calls), "arena_bytes": arenas}
-    data = sum(size for _, size in found.segments)
+    data = found.data_size
     result = {"file": file, "bytes": found.size, "data_bytes": data, "methods": methods}
     if memory:
         lines = [f"weights: {write_bytes(data)}"]

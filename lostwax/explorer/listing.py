@@ -127,7 +127,7 @@ class PlanWriter:
             blocks.append([at, first, last, offset, size])
             arena = max(arena, offset + size)
         blocks = _join_blocks(blocks)
-        weights = sum(size for _, size in self.file.segments)
+        weights = self.file.data_size
         found = {"kind": "plan", "steps": self.steps, "blocks": blocks, "weights": weights}
         return found | {"unknown": 0, "arena": arena}
 

@@ -14,7 +14,7 @@ import torch
 
 from lostwax.errors import LoweringError
 from lostwax.ir.graph.delegate import LoweredBackendModule
-from lostwax.pte.file.container import Pool, write_file, write_weights
+from lostwax.pte.file.container import Pool, Within, write_file, write_weights
 from lostwax.pte.file.flat import Table
 from lostwax.pte.file.schema import DTYPES, DYNAMIC_BOUND, EXTERNAL, IN_SEGMENT, STATIC
 from lostwax.pte.lowering.listing import (
@@ -57,7 +57,7 @@ def emit_file(
         "constant_segment": _offsets(0, weights.pool),
         "named_data": blobs.named_data(),
     }
-    pools = [weights.pool, *blobs.pools]
+    pools: list[Pool | Within] = [weights.pool, *(weights.find(p) or p for p in blobs.pools)]
     if starts.pool.pieces:
         fields["mutable_data_segments"] = [_offsets(len(pools), starts.pool)]
         pools.append(starts.pool)
@@ -111,6 +111,14 @@ class Data:
                 return index
         alike.append((data, self.pool.add(data)))
         return alike[-1][1]
+
+    def find(self, other: Pool) -> Within | None:
+        """Where the one piece of another segment is in this one; None if it is not."""
+        ((_, wanted),) = other.pieces
+        for data, index in self.known.get((len(wanted), bytes(wanted[:64])), ()):
+            if len(data) and data == wanted:
+                return Within(self.pool.offsets[index], len(data))
+        return None
 
 
 def _bytes_of(tensor: torch.Tensor) -> Any:

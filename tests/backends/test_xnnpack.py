@@ -337,6 +337,26 @@ def test_methods_share_weights() -> None:
     torch.testing.assert_close(loaded.run([x[:2]]), [layer(x[:2])])
 
 
+def test_a_weight_that_others_read_too_is_there_once() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(100, 32)
+
+        def forward(self, x: Any) -> Any:
+            return F.linear(self.table(x) * 2, self.table.weight)
+
+    module, x = Tied(), torch.tensor([[3, 99, 0]])
+    lowered = lower(module, (x,))
+    (left,) = lowered.delegation_report().undelegated
+    assert left.node == "embedding"
+    buffer = lowered.to_executable().buffer
+    assert len(buffer) < 1.5 * 100 * 32 * 4
+    text = lostwax.pte.dump(buffer)
+    assert int(text.split(" of them")[0].split()[-1].replace(",", "")) < len(buffer)
+    compare(module, lowered, [(x,), (x + 0,)])
+
+
 def test_state_stays_outside_and_is_kept() -> None:
     class Total(nn.Module):
         def __init__(self) -> None:

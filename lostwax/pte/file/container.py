@@ -51,11 +51,21 @@ class Pool:
         return len(self.offsets) - 1
 
 
-def write_file(fields: dict[str, Any], pools: Sequence[Pool]) -> bytes:
+class Within(NamedTuple):
+    """A segment that is a piece of the first one: data that is read in two ways is there once."""
+
+    offset: int
+    size: int
+
+
+def write_file(fields: dict[str, Any], pools: Sequence[Pool | Within]) -> bytes:
     """The whole file: a program with these fields, and a segment for each pool."""
     segments, at = [], 0
     starts = []
     for pool in pools:
+        if isinstance(pool, Within):
+            segments.append(Table("DataSegment", pool._asdict()))
+            continue
         at = round_up(at, SEGMENT_ALIGNMENT)
         starts.append(at)
         segments.append(Table("DataSegment", {"offset": at, "size": pool.size}))
@@ -68,7 +78,7 @@ def write_file(fields: dict[str, Any], pools: Sequence[Pool]) -> bytes:
     head = [struct.pack("<I", root + HEADER_SIZE), flat[4:8], header, flat[8:]]
     pieces = [
         Piece(base + start + offset, data)
-        for start, pool in zip(starts, pools, strict=True)
+        for start, pool in zip(starts, (p for p in pools if isinstance(p, Pool)), strict=True)
         for offset, data in pool.pieces
     ]
     return _join(head, pieces, base + at)

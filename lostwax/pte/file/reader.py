@@ -25,6 +25,15 @@ class File:
     """Where each segment begins in the file, and its bytes."""
     size: int
 
+    @property
+    def data_size(self) -> int:
+        """The bytes of all segments; what lies in two of them counts once."""
+        total = end = 0
+        for start, size in sorted(self.segments):
+            total += max(0, start + size - max(start, end))
+            end = max(end, start + size)
+        return total
+
 
 def read_file(data: bytes) -> File:
     """Read the bytes of a file; a `LoadError` says what is wrong with them."""

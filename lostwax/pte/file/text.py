@@ -25,7 +25,7 @@ def dump(file: str | os.PathLike[str] | bytes) -> str:
 
 def _lines(file: File) -> Iterator[str]:
     program = file.program
-    data = sum(size for _, size in file.segments)
+    data = file.data_size
     yield f"{file.size:,} bytes, {data:,} of them data"
     for plan in program["execution_plan"] or ():
         yield ""

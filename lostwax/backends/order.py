@@ -33,9 +33,19 @@ def order_steps(graph: Graph, tags: Mapping[Node, str]) -> list[Step]:
     # A part stands where its last node stood, if nothing needs it before.
     places = {tags.get(node, node): at for at, node in enumerate(graph.nodes)}
     ordered: dict[Step, None] = {}
-    for step in sorted(needs, key=places.__getitem__):
-        _visit(step, needs, ordered, places)
+    try:
+        for step in sorted(needs, key=places.__getitem__):
+            _visit(step, needs, ordered, places)
+    except _Cycle as cycle:
+        raise _refuse_cycle(cycle.way, tags) from None
     return list(ordered)
+
+
+class _Cycle(Exception):
+    """Steps that need each other; the way is from what needs to what is needed, around."""
+
+    def __init__(self, way: list[Step]) -> None:
+        self.way = way
 
 
 def _visit(
@@ -56,7 +66,7 @@ def _visit(
         current = next(reversed(open_steps))
         for before in open_steps[current]:
             if before in open_steps:
-                _refuse_cycle([*list(open_steps)[list(open_steps).index(before) :], before])
+                raise _Cycle([*list(open_steps)[list(open_steps).index(before) :], before])
             if before not in ordered:
                 begin(before)
                 break
@@ -65,15 +75,16 @@ def _visit(
             ordered[current] = None
 
 
-def _refuse_cycle(way: list[Step]) -> None:
-    """Refuse parts that need each other; the way is from what needs to what is needed, around."""
+def _refuse_cycle(way: list[Step], tags: Mapping[Node, str]) -> LoweringError:
+    """The error about parts that need each other."""
     first = next((i for i, s in enumerate(way) if isinstance(s, str)), 0)
     way = [*way[first:-1], *way[: first + 1]]
     names = [f"the part {s!r}" if isinstance(s, str) else repr(s.name) for s in reversed(way)]
     nodes = [s for s in way if isinstance(s, Node)]
-    raise LoweringError.at(
+    nodes += [n for n, tag in tags.items() if tag in way]
+    return LoweringError.at(
         f"the partitioner makes a cycle: {' → '.join(names)}",
-        source_place(nodes[0]) if nodes else "",
+        next(filter(None, map(source_place, nodes)), ""),
         why="a delegate is computed at once, and cannot wait for what is computed from its results",
         instead="two parts in its place, before and after; lostwax.backends.group_nodes finds them",
     )

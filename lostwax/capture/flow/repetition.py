@@ -46,14 +46,14 @@ from lostwax.capture.flow.merging import (
     is_same_number,
 )
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
-from lostwax.capture.flow.truths import KEPT, UNSET, find_undecided
+from lostwax.capture.flow.truths import KEPT, UNSET, find_known, find_undecided
 from lostwax.capture.python.containers import GONE, items
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError, LostwaxError, asks_data
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.location import locate_line
-from lostwax.sym import BoolExpr, eq
+from lostwax.sym import BoolExpr, eq, known
 
 Path = tuple[Any, ...]
 """Where a value is: the variable or the place, and the keys in it."""
@@ -83,6 +83,8 @@ class _Carried(NamedTuple):
     """It is True or False, and handed on as 1 or 0."""
     held: tuple[type, ...] = ()
     """It is a number, of one of these classes, that is handed on as a tensor."""
+    replaces: bool = False
+    """It is a tensor, and stands for a number before the first turn."""
 
     def show(self, found: Any) -> Any:
         """What the body has, or what is there after the loop, in its place."""
@@ -112,6 +114,7 @@ class Repetition:
         self._where = locate_line(frame, site.line)
         self._site = site
         self._given: dict[str, Any] = {}
+        self._around = count_open()
         self._is_probe = True
         self._carried: dict[Path, _Carried] = {}
         self._places: dict[Any, ChangedPlace] = {}
@@ -153,6 +156,8 @@ class Repetition:
         else:
             self.is_symbolic = True
             self._first_test = find_undecided(self._test)
+            if self._first_test is None and find_known(self._test) is True:
+                self._first_test = True
             self._entry = self._before = read_variables(self._frame)
             self._heap = Heap(self._tracer, self._entry)
             self._loop = Loop(self._tracer, f"`{self._where.text}`")
@@ -175,6 +180,8 @@ class Repetition:
         self._loop.rest += roots
         for path, (name, before, after) in new.items():
             self._carried[path] = self._hand_on(name, before, after)
+            if self._carried[path].replaces and (path[0] != "variable" or path[1] in self._after):
+                self._demand_tensor(name, before)
         if self._is_scan() and self._turns is None:
             self._turns = self._loop.take_rows(self._numbers)
         self._put_in([each.slot.object for each in self._carried.values()])
@@ -284,7 +291,10 @@ class Repetition:
             path = ("variable", name)
             if before is GONE:
                 if name in self._after:
-                    self._demand_once(name)
+                    self._demand_once(
+                        f"{name} is read after the loop, which sets it, and the loop does not run "
+                        "once",
+                    )
                 found.update({p: (n, NOTHING, v) for p, n, v in _list_leaves(path, name, after)})
             else:
                 self._compare(path, name, before, after, found)
@@ -403,14 +413,32 @@ class Repetition:
             )
         return [(k, a, b) for (k, a), (_, b) in zip(before, after, strict=True)]
 
-    def _demand_once(self, name: str) -> None:
-        """A variable that is read after the loop is set in it alone: the body has to run."""
-        if self._is_scan():
-            return
+    def _demand_once(self, why: str) -> None:
+        """What is read after the loop is set in it alone: the body has to run."""
         holds = self._first_test
+        if self._is_scan() or holds is True:
+            return
+        if holds is None:
+            raise self._refuse(why)
         holds = holds.item() if isinstance(holds, torch.Tensor) else holds
-        why = f"{name} is read after the loop, which sets it, and the loop does not run once"
         torch._check(holds, lambda: why)
+
+    def _demand_tensor(self, name: str, before: Any) -> None:
+        """A number becomes a tensor in the loop, and is read after it: eager still has the number
+        there, if the body does not run."""
+        why = (
+            f"{name} is {before!r} before the loop and a tensor after it, and the loop does not "
+            f"run once: begin with a tensor, {name} = torch.zeros(...)"
+        )
+        env, holds = self._tracer.shape_env, self._first_test
+        condition = unwrap(holds) if isinstance(holds, torch.SymBool) else None
+        if not isinstance(condition, BoolExpr) or condition.hint is None:
+            self._demand_once(why)
+        elif known(condition) is None:
+            if condition.hint is False and env.facts.fits_example:
+                raise self._refuse(f"{why}; so it is in the example")
+            env.assume(condition, "branch")
+            env.explain(why)
 
     def _hand_on(self, name: str, before: Any, after: Any) -> _Carried:
         """Let iterations hand on what was one thing at first, and is another after the body."""
@@ -425,6 +453,7 @@ class Repetition:
             return _Carried(name, self._loop.hand_on(held), held=kind)
         if is_tensor and isinstance(before, (bool, int, float)):
             before = hold_number(before, after.dtype, after.device)
+            return _Carried(name, self._loop.hand_on(before), replaces=True)
         elif isinstance(before, (bool, torch.SymBool)):
             number = count_truth(self._tracer, unwrap(before))
             if not isinstance(after, (bool, torch.SymBool)):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import lostwax
 from lostwax import Dim
-from lostwax.errors import ConstraintViolationError
+from lostwax.errors import ConstraintViolationError, LostwaxError
 from tests.capture.flow.sizes import PROGRAMS
 
 
@@ -188,3 +188,44 @@ def test_a_number_that_a_side_needs_and_the_example_does_not_tell() -> None:
     sizes = ({0: Dim("n", min=1)},)
     with pytest.raises(ConstraintViolationError, match=r"x.shape\[0\] >= 4"):
         lostwax.export(unpacked, (torch.ones(4, 3),), dynamic_shapes=sizes, control_flow="sizes")
+
+
+def test_a_number_that_becomes_a_tensor_in_a_loop_that_may_not_run() -> None:
+    def added(x: Tensor) -> Any:
+        s = 0
+        for i in range(x.shape[0]):
+            s = s + x[i]
+        return s  # the number 0, if there are none
+
+    with pytest.raises(ConstraintViolationError, match="min=1"):
+        lostwax.export(
+            added, (torch.ones(4),), dynamic_shapes=({0: Dim("n", min=0)},), control_flow="sizes"
+        )
+    run = lostwax.export(
+        added, (torch.ones(4),), dynamic_shapes=({0: Dim("n", min=1)},), control_flow="sizes"
+    ).module()
+    assert [run(torch.ones(n)).item() for n in (1, 2, 7)] == [1, 2, 7]
+
+
+@pytest.mark.parametrize("start", [0, 0.0])
+def test_a_number_that_becomes_a_tensor_in_a_loop_on_data(start: float) -> None:
+    def halved(x: Tensor) -> Any:
+        total = start
+        while x.sum() > 1:
+            total = total + x.max()
+            x = x / 2
+        return total
+
+    run = lostwax.export(halved, (torch.ones(4),)).module()
+    torch.testing.assert_close(run(torch.ones(4)), halved(torch.ones(4)))
+    with pytest.raises(RuntimeError, match=r"total is .* before the loop and a tensor after it"):
+        run(-torch.ones(4))
+
+
+def test_a_loop_that_appends_and_does_not_run_in_the_example() -> None:
+    def doubled(x: Tensor) -> Any:
+        return sum([x[i] * 2 for i in range(x.shape[0])])
+
+    sizes = ({0: Dim("n", min=0)},)
+    with pytest.raises(LostwaxError):
+        lostwax.export(doubled, (torch.ones(0),), dynamic_shapes=sizes, control_flow="sizes")

@@ -33,14 +33,16 @@ class CaptureError(LostwaxError, RuntimeError):
 
 
 class DataDependentError(LostwaxError, RuntimeError):
-    """The program asks for the data of a tensor that has none, most often by branching on it.
+    """The program asks for the data of a tensor that has none, and the question can be no part of
+    the program: Python needs a plain number, as in `[x] * int(n)`, or it branches, under
+    `control_flow="refuse"`.
 
     Fake tensors know sizes, not values. `x.item()`, `x.nonzero()` and boolean masks give *unbacked*
-    symbols: integers without an example value. A Python branch on one cannot be decided while
-    tracing.
+    symbols: integers without an example value. Python's own `if` and loops on them become `cond`
+    and `while_loop`, unless that is refused or cannot be done.
 
     What to do: state what you know before the line that asks, with `torch._check(n > 0)`; or
-    compute with tensors (`torch.where`) instead of branching.
+    compute with tensors (`torch.where`, `x.repeat`) instead of asking.
 
     Example:
 

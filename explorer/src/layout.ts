@@ -49,7 +49,7 @@ const NODE_HEIGHT = 40;
 const GROUP_HEIGHT = 50;
 const RANK_GAP = 38;
 /** How many ranks all lines of a group together may pass: the layout takes time for each. */
-const MOST_PASSED = 300;
+const MOST_PASSED = 120;
 const FEWEST_FAR = 4;
 const IN = "in", OUT = "out";
 

@@ -43,6 +43,8 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> Any:
     q, k, v = (mode.adopt(x) for x in (query, key, value))
+    if _is_of_nothing(q.fake_type, k.fake_type, v.fake_type):
+        return _attend_to_nothing(mode, q.fake_type, v.fake_type)
     if torch_version.ATTENTION_LIFTS and all(x.fake_type.ndim == 3 for x in (q, k, v)):
         lifted = [mode.call(aten.unsqueeze.default, x, 0) for x in (q, k, v)]
         mask = _lift_mask(mode, attn_mask)
@@ -65,6 +67,22 @@ def scaled_dot_product_attention(
         aten._scaled_dot_product_flash_attention_for_cpu.default,
         q, k, v, dropout_p, is_causal, attn_mask=_to_additive(mode, attn_mask, q), scale=scale,
     )[0]  # fmt: skip
+
+
+def _is_of_nothing(q: TensorType, k: TensorType, v: TensorType) -> bool:
+    """Are they integers, and is there nothing to weigh, or nothing to compute? Elsewhere eager has
+    no attention of integers."""
+    if q.dtype.is_floating_point or q.dtype.is_complex or q.device.type != "cpu" or q.ndim < 2:
+        return False
+    outer = [t.size[:-2] for t in (q, k, v)]
+    fits = outer == [outer[0]] * 3 and k.size[-1] == q.size[-1] and v.size[-2] == k.size[-2]
+    return fits and any(s == 0 for s in (*q.size[:-1], k.size[-2], v.size[-1]))
+
+
+def _attend_to_nothing(mode: FakeTensorMode, q: TensorType, v: TensorType) -> Any:
+    dtype = torch.int64 if q.dtype is torch.bool else q.dtype
+    size = [*q.size[:-1], v.size[-1]]
+    return mode.call(aten.full.default, size, 0, dtype=dtype, device=q.device)
 
 
 def _would_be_fixed(*tensors: FakeTensor) -> bool:

@@ -128,6 +128,24 @@ def test_attention(causal: bool) -> None:
     agree(lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), q, grouped)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.bool])
+@pytest.mark.parametrize(
+    ("q", "k", "v"),
+    [
+        ((0, 3), (4, 3), (4, 3)),
+        ((1, 4, 3), (1, 0, 3), (1, 0, 3)),
+        ((1, 2, 4, 3), (1, 2, 0, 3), (1, 2, 0, 5)),
+        ((1, 2, 4, 0), (1, 2, 4, 0), (1, 2, 4, 0)),
+    ],
+)
+def test_attention_of_integers_without_elements(dtype: Any, q: Any, k: Any, v: Any) -> None:
+    given = [torch.zeros(size, dtype=dtype) for size in (q, k, v)]
+    agree(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), *given)
+    ones = torch.ones(1, 2, 4, 3, dtype=dtype)
+    with pytest.raises(RuntimeError):  # as in eager
+        export(lambda x: F.scaled_dot_product_attention(x, x, x), (ones,))
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("ndim", [3, 4])
 def test_attention_with_gradients_fixes_no_length(causal: bool, ndim: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -30,3 +32,31 @@ def test_what_cannot_be_one_program_is_refused_with_its_line(function: Any) -> N
         lostwax.export(function, (INPUTS[0],))
     assert "flow/functions.py:" in str(error.value)
     assert "instead:" in str(error.value)
+
+
+def test_captures_in_threads_give_what_one_alone_gives_while_others_run_eagerly() -> None:
+    functions = list(PROGRAMS)[:4]
+    inputs = INPUTS[:3]
+    wanted = {f: [f(each) for each in inputs] for f in functions}
+    alone = {f: str(lostwax.export(f, (INPUTS[0],)).graph) for f in functions}
+    is_done = threading.Event()
+
+    def run_eagerly() -> int:
+        turns = 0
+        while not is_done.is_set():
+            for f in functions:
+                torch.testing.assert_close([f(each) for each in inputs], wanted[f])
+            turns += 1
+        return turns
+
+    def capture(f: Any) -> str:
+        return str(lostwax.export(f, (INPUTS[0],)).graph)
+
+    with ThreadPoolExecutor(1 + len(functions)) as pool:
+        eager = pool.submit(run_eagerly)
+        found = [pool.submit(capture, f) for f in functions]
+        try:
+            assert [each.result() for each in found] == [alone[f] for f in functions]
+        finally:
+            is_done.set()
+        assert eager.result() > 0

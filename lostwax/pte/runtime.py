@@ -5,7 +5,7 @@ Must not be needed to write a file.
 
 from __future__ import annotations
 
-import math
+import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -159,7 +159,7 @@ def _fits(value: Any, dtype: int, sizes: list[int], bounded: bool) -> bool:
     if value.device.type != "cpu" or value.layout is not torch.strided:
         return False
     if bounded:
-        return value.ndim == len(sizes) and value.numel() <= math.prod(sizes)
+        return value.ndim == len(sizes) and all(map(operator.le, value.shape, sizes))
     return list(value.shape) == sizes
 
 

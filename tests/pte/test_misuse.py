@@ -105,3 +105,12 @@ def test_dtypes_that_kernels_refuse_are_refused_before(compute: Any, dtype: torc
     x = torch.tensor([1, 2, 3]).to(dtype)
     with pytest.raises(LostwaxError, match=r"uint|float64"):
         lostwax.export(compute, (x,)).to_edge().to_executable()
+
+
+def test_a_size_above_its_bound_is_refused() -> None:
+    rows = lostwax.Dim("rows", max=8)
+    program = lostwax.export(lambda x: x * 2, (torch.ones(3, 5),), dynamic_shapes=({0: rows},))
+    loaded = lostwax.pte.load_runtime(program.to_edge().to_executable().buffer)
+    assert loaded.run([torch.ones(8, 5)])[0].shape == (8, 5)
+    with pytest.raises(LoadError, match=r"and \[10, 2\] \(cpu\); .* and at most \[8, 5\]"):
+        loaded.run([torch.ones(10, 2)])

@@ -249,3 +249,13 @@ def find_user_frame(frame: FrameType | None) -> FrameType | None:
             return frame
         frame = frame.f_back
     return None
+
+
+def find_raised(error: BaseException) -> tuple[str, int] | None:
+    """The innermost line of the user's that an exception has come through: file and line."""
+    found, each = None, error.__traceback__
+    while each is not None:
+        if find_user_frame(each.tb_frame) is each.tb_frame:
+            found = (show_path(each.tb_frame.f_code.co_filename), each.tb_lineno)
+        each = each.tb_next
+    return found

@@ -19,7 +19,7 @@ from enum import IntEnum
 from typing import Any
 
 from lostwax.errors import CommandError, LostwaxError
-from lostwax.location import find_user_frame, show_path
+from lostwax.location import find_raised, show_path
 
 SCHEMA = "lostwax/1"
 
@@ -92,7 +92,7 @@ def run_safely(
         return None, describe_error(error, Exit.REFUSED, show_traceback)
     except OSError as error:
         is_disk = error.filename is not None or error.errno in (errno.ENOSPC, errno.EROFS)
-        if not is_disk or _find_raised(error) is not None:  # the model's own
+        if not is_disk or find_raised(error) is not None:  # the model's own
             return None, describe_error(error, Exit.FAULT, show_traceback)
         told = describe_error(error, Exit.USAGE, show_traceback)
         place = "" if error.filename is None else f"{error.filename}: "
@@ -105,7 +105,7 @@ def describe_error(error: BaseException, code: Exit, show_traceback: bool) -> di
     """An error as data."""
     is_own = isinstance(error, LostwaxError)
     span = error.span if isinstance(error, LostwaxError) else None
-    place = _find_raised(error) if span is None else (show_path(span.file), span.line)
+    place = find_raised(error) if span is None else (show_path(span.file), span.line)
     return {
         "exit": int(code),
         "code": error.code if isinstance(error, LostwaxError) else None,
@@ -116,16 +116,6 @@ def describe_error(error: BaseException, code: Exit, show_traceback: bool) -> di
         "column": None if span is None else span.start + 1,
         "traceback": "".join(traceback.format_exception(error)) if show_traceback else None,
     }
-
-
-def _find_raised(error: BaseException) -> tuple[str, int] | None:
-    """The innermost line of the user's that an exception has come through."""
-    found, each = None, error.__traceback__
-    while each is not None:
-        if find_user_frame(each.tb_frame) is each.tb_frame:
-            found = (show_path(each.tb_frame.f_code.co_filename), each.tb_lineno)
-        each = each.tb_next
-    return found
 
 
 def write_error(error: dict[str, Any]) -> str:

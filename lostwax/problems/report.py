@@ -27,7 +27,14 @@ from lostwax.ir.decompose.core_aten import default_decompositions
 from lostwax.ir.graph.lookup import all_nodes
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.text import list_frames
-from lostwax.location import Location, Span, find_user_frame, locate_span, read_columns
+from lostwax.location import (
+    Location,
+    Span,
+    find_raised,
+    find_user_frame,
+    locate_span,
+    read_columns,
+)
 from lostwax.ops.decompositions.runtime import INSTEAD, RUNTIME
 from lostwax.problems import kinds
 from lostwax.problems.finding import Finding, Report
@@ -110,7 +117,9 @@ class _Work:
                         return None
                     self.stood_in.add((span.file, span.line))
                 except Exception as error:  # of the model's own, perhaps after what stood in
-                    self.stopped = f"{type(error).__name__}: {error}"
+                    place = find_raised(error)
+                    where = "" if place is None else f"{place[0]}:{place[1]}: "
+                    self.stopped = f"{where}{type(error).__name__}: {error}"
                     return None
         self.stopped = "too many problems"
         return None

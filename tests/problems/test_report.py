@@ -186,6 +186,18 @@ def test_eager_that_fails_ends_it():
     assert "in eager it raises KeyError" in found.stopped
 
 
+class Misfit(nn.Module):
+    def forward(self, x):
+        return torch.mm(x, torch.ones(3, 3))
+
+
+def test_what_the_model_raises_has_its_line():
+    found = lostwax.report(Misfit(), (torch.ones(2, 4),))
+    assert not found
+    line = inspect.getsourcelines(Misfit)[1] + 2
+    assert re.search(rf"test_report\.py:{line}: RuntimeError: mat1 and mat2", found.stopped)
+
+
 class Loops(nn.Module):
     def forward(self, x):
         for i in range(3):

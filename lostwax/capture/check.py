@@ -114,6 +114,7 @@ def check(
     atol: float | None = None,
     seed: int = 0,
     method: str = "forward",
+    on_case: Callable[[str], None] | None = None,
 ) -> CheckResult:
     """Compare a program with the module that it was captured from.
 
@@ -121,7 +122,7 @@ def check(
     otherwise with the example, and with up to `draws` other sizes from the program's ranges, small
     and odd ones first. Compared are results, and what is written to inputs and buffers; tolerances
     are those of `torch.testing.assert_close`. Both run on copies. The first case that differs ends
-    the check.
+    the check. `on_case` is called with the title of each case before it runs.
 
     Of programs in the Edge dialect, lowered or not, the `method` is compared. An executable is run
     by the ExecuTorch runtime, twice for each case, and its `method` compared with the module, or if
@@ -129,12 +130,13 @@ def check(
     If a delegate differs, its backend is asked again, to find the operator inside.
     """
     if not isinstance(program, ExportedProgram):
-        return _check_executable(program, module, inputs, method, draws, (rtol, atol), seed)
+        chosen = {"draws": draws, "rtol": rtol, "atol": atol, "seed": seed, "on_case": on_case}
+        return _check_executable(program, module, inputs, method, chosen)
     if module is None:
         raise CheckError("a program is compared with its module\n  instead: check(program, module)")
     agreed: list[str] = []
     refused: list[str] = []
-    for case in list_cases(program, inputs, draws, seed):
+    for case in list_cases(program, inputs, draws, seed, on_case):
         run = _Case(program, module, case, seed, make_close(rtol, atol))
         try:
             what = run.find_difference()
@@ -153,23 +155,34 @@ def _check_executable(
     module: Any,
     inputs: Any,
     method: str,
-    draws: int,
-    tolerances: tuple[float | None, float | None],
-    seed: int,
+    chosen: dict[str, Any],
 ) -> CheckResult:
-    rtol, atol = tolerances
     if isinstance(executable, enter("EdgeProgramManager")):
         program = executable.exported_program(method)
-        return check(program, module, inputs, draws=draws, rtol=rtol, atol=atol, seed=seed)
+        return check(program, module, inputs, **chosen)
     if not isinstance(executable, enter("ExecutableProgram")):
         check_is_program(executable, "check")
     found: CheckResult = enter("check_executable")(
-        executable, module, inputs, method=method, draws=draws, rtol=rtol, atol=atol, seed=seed
+        executable, module, inputs, method=method, **chosen
     )
     return found
 
 
 def list_cases(
+    program: ExportedProgram,
+    inputs: Sequence[Any] | None,
+    draws: int,
+    seed: int,
+    on_case: Callable[[str], None] | None = None,
+) -> Iterable[DrawnCall]:
+    """The calls that are compared; each is told before it is made."""
+    for case in _make_cases(program, inputs, draws, seed):
+        if on_case is not None:
+            on_case(case.title)
+        yield case
+
+
+def _make_cases(
     program: ExportedProgram, inputs: Sequence[Any] | None, draws: int, seed: int
 ) -> Iterable[DrawnCall]:
     if inputs is not None:

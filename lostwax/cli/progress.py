@@ -13,15 +13,15 @@ def is_terminal() -> bool:
 
 
 @contextlib.contextmanager
-def show_status(text: str) -> Iterator[None]:
-    """Say what is being done, while it is done."""
+def show_status(text: str) -> Iterator[Callable[[str], None]]:
+    """Say what is being done, while it is done; the function that comes with it says how far."""
     if not is_terminal():
-        yield
+        yield lambda part: None
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(text):
-        yield
+    with Console(stderr=True).status(text) as status:
+        yield lambda part: status.update(f"{text}: {part}")
 
 
 @contextlib.contextmanager

@@ -64,8 +64,8 @@ def check_models(targets: Sequence[str], options: CheckOptions, jobs: int, on_ra
     """Compare each program with its model."""
     todo = [Job(m, f, options, reads=bool(f)) for f, m in split_targets(targets)]
     if len(todo) == 1 and not on_ray:
-        with show_status(f"checking {todo[0].file or todo[0].model}"):
-            listed = [check_model(todo[0])]
+        with show_status(f"checking {todo[0].file or todo[0].model}") as tell:
+            listed = [check_model(todo[0], tell)]
         text = listed[0].pop("report")
     else:
         listed = run_jobs("checking", check_model, todo, jobs, on_ray)
@@ -76,7 +76,9 @@ def check_models(targets: Sequence[str], options: CheckOptions, jobs: int, on_ra
     return Outcome({"ok": is_ok, "models": listed}, text, find_exit(listed))
 
 
-def check_model(job: Job[CheckOptions]) -> dict[str, Any]:
+def check_model(
+    job: Job[CheckOptions], on_case: Callable[[str], None] | None = None
+) -> dict[str, Any]:
     """Compare the program of a file with a model, or a model with its own program if there is no
     file; what is told of it."""
     options = job.options
@@ -92,7 +94,7 @@ def check_model(job: Job[CheckOptions]) -> dict[str, Any]:
         program = export(
             model.module, model.args, dict(model.kwargs) or None, dynamic_shapes=shapes
         )
-    found = check(program, model.module, draws=options.draws, seed=options.seed)
+    found = check(program, model.module, draws=options.draws, seed=options.seed, on_case=on_case)
     told = {"model": job.model, "file": job.file or None, **_describe_check(found)}
     return {**told, "error": None, "report": found.report}
 

@@ -47,13 +47,14 @@ def check_executable(
     rtol: float | None = None,
     atol: float | None = None,
     seed: int = 0,
+    on_case: Callable[[str], None] | None = None,
 ) -> CheckResult:
     """Compare a method of an executable with the module; without one, with the program that it was
     lowered from. See `lostwax.check`."""
     program = executable.exported_program(method)
     close = _close_to_scale if rtol is None and atol is None else make_close(rtol, atol)
     agreed: list[str] = []
-    for case in list_cases(program, inputs, draws, seed):
+    for case in list_cases(program, inputs, draws, seed, on_case):
         beside = program.module() if module is None else copy.deepcopy(module)
         what = _find_difference(executable, method, beside, case, close)
         if what:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 
 import numpy
 import pytest
 import torch
 
 import lostwax as face
+from lostwax.cli import running
 from tests.cli.rays import pretend_ray
 
 
@@ -27,6 +29,18 @@ def test_a_file_agrees_with_its_model(lostwax, file):
     own = lostwax("check", file, "nets.py:tiny", "--own-weights", "--seed", "1")
     assert own.code == 4
     assert "the program differs from the module" in own.out
+
+
+def test_each_case_of_a_check_is_told_on_a_terminal(lostwax, file, monkeypatch):
+    told = []
+
+    @contextmanager
+    def show_status(text):
+        yield lambda part: told.append(f"{text}: {part}")
+
+    monkeypatch.setattr(running, "show_status", show_status)
+    assert lostwax("check", file, "nets.py:tiny", "--draws", "1").code == 0
+    assert told == ["checking a.pt2: the example", "checking a.pt2: x.shape[0] = 0"]
 
 
 def test_a_file_of_another_model(lostwax, file):

@@ -133,7 +133,7 @@ def export(
             from lostwax.cli.reporting import report_models
 
             options = Options(tuple(dynamic or ()), strict, "", backend, control_flow.value, seed)
-            return report_models(models, output, options)
+            return report_models(models, output, options, jobs, ray)
         form = choose_form(output, core, edge, pte, backend)
         options = Options(tuple(dynamic or ()), strict, form, backend, control_flow.value, seed)
         return export_models(models, output, options, jobs, ray)

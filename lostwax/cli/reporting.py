@@ -9,42 +9,58 @@ from typing import Any
 
 from lostwax.cli.exporting import Options, find_partitioner
 from lostwax.cli.factories import build_model, read_dynamic
-from lostwax.cli.outcome import Exit, Outcome, check_file, check_output
+from lostwax.cli.outcome import Outcome, check_file, check_output, write_error
 from lostwax.cli.programs import write_bytes
 from lostwax.cli.progress import show_status
 from lostwax.cli.serving import find_address, open_server, serve
+from lostwax.cli.several import Job, find_exit, run_jobs
 from lostwax.errors import CommandError
 from lostwax.explorer.page import explore
 from lostwax.problems.report import report
 
 
-def report_models(models: Sequence[str], output: str | None, options: Options) -> Outcome:
+def report_models(
+    models: Sequence[str], output: str | None, options: Options, jobs: int, on_ray: bool
+) -> Outcome:
     """All problems of each model; with a file, the report of one model goes there."""
     if output is not None and len(models) > 1:
         raise CommandError("-o with --report is the report of one model")
     check_output(output, (".html", ".json", ".txt"))
-    made: list[dict[str, Any]] = []
-    texts: list[str] = []
-    code = Exit.OK
-    for spec in models:
-        model = build_model(spec, options.seed)
-        with show_status(f"looking at {spec}"):
-            found = report(
-                model.module,
-                model.args,
-                model.kwargs,
-                dynamic_shapes=read_dynamic(options.dynamic, model),
-                strict=options.strict,
-                control_flow=options.control_flow,
-                partitioner=find_partitioner(options.backend) if options.backend else None,
-            )
-        if output is not None:
-            found.save(output)
-        made.append({"model": spec, "file": output, **found.to_dict()})
-        text = f"{output}: {found.summary}" if output is not None else str(found)
-        texts.append(f"{spec}:\n{text}" if len(models) > 1 else text)
-        code = code if found.ok else Exit.DIFFERS
-    return Outcome({"reports": made}, "\n\n".join(texts), code)
+    todo = [Job(model, output or "", options) for model in models]
+    if len(todo) == 1 and not on_ray:
+        with show_status(f"looking at {models[0]}"):
+            listed = [report_model(todo[0])]
+        text = listed[0].pop("text")
+    else:
+        listed = run_jobs("looking at models", report_model, todo, jobs, on_ray)
+        text = "\n\n".join(map(_write_report, listed))
+    return Outcome({"reports": listed}, text, find_exit(listed))
+
+
+def report_model(job: Job[Options]) -> dict[str, Any]:
+    """All problems of one model; what is told of it."""
+    options = job.options
+    model = build_model(job.model, options.seed)
+    found = report(
+        model.module,
+        model.args,
+        model.kwargs,
+        dynamic_shapes=read_dynamic(options.dynamic, model),
+        strict=options.strict,
+        control_flow=options.control_flow,
+        partitioner=find_partitioner(options.backend) if options.backend else None,
+    )
+    if job.file:
+        found.save(job.file)
+    text = f"{job.file}: {found.summary}" if job.file else str(found)
+    told = {"model": job.model, "file": job.file or None, **found.to_dict()}
+    return {**told, "error": None, "text": text}
+
+
+def _write_report(told: dict[str, Any]) -> str:
+    """What people are told of one of several."""
+    text = write_error(told["error"]) if told["error"] else told.pop("text")
+    return f"{told['model']}:\n{text}"
 
 
 def explore_file(file: str, output: str | None, lower: bool, port: int | None) -> Outcome:

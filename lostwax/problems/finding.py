@@ -115,6 +115,7 @@ class Report:
             before, marked, after = _split_source(f)
             marked = f"<mark>{html.escape(marked)}</mark>"
             code = f"<pre>{html.escape(before)}{marked}{html.escape(after)}</pre>"
+            place = f"{f.place} in {f.function}" if f.function else f.place
             more = "".join(
                 f"<p><b>{name}</b> {html.escape(text)}</p>"
                 for name, text in (("why", f.why), ("fix", f.fix))
@@ -122,8 +123,8 @@ class Report:
             )
             rows.append(
                 f'<section class="{f.level}"><h2><code>{f.code}</code> {f.level}: '
-                f"{html.escape(f.message)}</h2><p class=place>{html.escape(f.place)}"
-                f"{html.escape(f' in {f.function}' if f.function else '')}</p>"
+                f"{html.escape(f.message)}</h2>"
+                f"{f'<p class=place>{html.escape(place)}</p>' if f.line else ''}"
                 f"{code if f.source else ''}{more}</section>"
             )
         return _PAGE.format(summary=html.escape(self.summary), rows="\n".join(rows))

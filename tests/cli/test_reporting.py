@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import lostwax as face
+from lostwax.cli.serving import open_server
 
 
 def test_all_problems_of_a_model(lostwax, folder):
@@ -24,6 +25,17 @@ def test_all_problems_of_a_model(lostwax, folder):
     assert not list(folder.glob("*.pt2"))
     data = lostwax("export", "nets.py:reads", "nets.py:tiny", "--report", "--json").json["result"]
     assert [r["ok"] for r in data["reports"]] == [False, True]
+
+
+@pytest.mark.parametrize("way", [(), ("-j", "2")])
+def test_reports_of_several_models_go_on_after_one_fails(lostwax, folder, way):
+    words = ["export", "nets.py:gone", "nets.py:tiny", "nets.py:reads", "--report", *way]
+    ran = lostwax(*words, "--json")
+    gone, good, bad = ran.json["result"]["reports"]
+    assert (ran.code, gone["error"]["exit"], good["ok"], bad["ok"]) == (2, 2, True, False)
+    told = lostwax(*words)
+    assert "nets.py:gone:\nerror: " in told.out
+    assert "\n\nnets.py:tiny:\n0 errors" in told.out
 
 
 def test_a_report_goes_to_a_file(lostwax, folder):
@@ -75,6 +87,19 @@ def test_a_page_is_served_until_it_is_interrupted(lostwax, folder):
     assert (process.returncode, out, err) == (0, "", "")
     assert line == f"serving a.pt2 at {address} until Ctrl-C\n"
     assert not (folder / "a.html").exists()
+
+
+def test_a_browser_that_goes_away_is_no_error(capsys):
+    server = open_server(b"page", 0)
+    with server:
+        for error in (BrokenPipeError(), ValueError("ours")):
+            try:
+                raise error
+            except Exception:
+                server.handle_error(None, "a browser")
+            told = capsys.readouterr().err
+            assert ("ValueError: ours" in told) == isinstance(error, ValueError)
+            assert bool(told) == isinstance(error, ValueError)
 
 
 def test_a_port_that_is_taken(lostwax, folder):

@@ -14,6 +14,7 @@ from sweep.__main__ import chosen
 from sweep.architectures import build, cast, example
 from sweep.libraries import load_timm, load_transformers
 from sweep.pte import SIZES, bound_sizes
+from tests.pte.runtime import portable  # noqa: F401 (without the runtime, these are skipped)
 
 
 @pytest.mark.parametrize(

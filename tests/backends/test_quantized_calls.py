@@ -13,6 +13,7 @@ from torch import Tensor
 
 import lostwax
 from tests.backends.quantized import list_nodes, lower
+from tests.pte.runtime import portable  # noqa: F401 (without the runtime, these are skipped)
 
 q = torch.ops.quantized_decomposed
 INT8, UINT8 = (-128, 127, torch.int8), (0, 255, torch.uint8)

@@ -71,8 +71,10 @@ def scaled_dot_product_attention(
 
 def _is_of_nothing(q: TensorType, k: TensorType, v: TensorType) -> bool:
     """Are they integers, and is there nothing to weigh, or nothing to compute? Elsewhere eager has
-    no attention of integers."""
-    if q.dtype.is_floating_point or q.dtype.is_complex or q.device.type != "cpu" or q.ndim < 2:
+    no attention of integers, or not with every torch."""
+    if q.dtype.is_floating_point or q.dtype.is_complex or q.dtype is torch.bool:
+        return False
+    if q.device.type != "cpu" or q.ndim < 3:
         return False
     outer = [t.size[:-2] for t in (q, k, v)]
     fits = outer == [outer[0]] * 3 and k.size[-1] == q.size[-1] and v.size[-2] == k.size[-2]
@@ -80,9 +82,8 @@ def _is_of_nothing(q: TensorType, k: TensorType, v: TensorType) -> bool:
 
 
 def _attend_to_nothing(mode: FakeTensorMode, q: TensorType, v: TensorType) -> Any:
-    dtype = torch.int64 if q.dtype is torch.bool else q.dtype
     size = [*q.size[:-1], v.size[-1]]
-    return mode.call(aten.full.default, size, 0, dtype=dtype, device=q.device)
+    return mode.call(aten.full.default, size, 0, dtype=q.dtype, device=q.device)
 
 
 def _would_be_fixed(*tensors: FakeTensor) -> bool:

@@ -128,11 +128,10 @@ def test_attention(causal: bool) -> None:
     agree(lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), q, grouped)
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.bool])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8])
 @pytest.mark.parametrize(
     ("q", "k", "v"),
     [
-        ((0, 3), (4, 3), (4, 3)),
         ((1, 4, 3), (1, 0, 3), (1, 0, 3)),
         ((1, 2, 4, 3), (1, 2, 0, 3), (1, 2, 0, 5)),
         ((1, 2, 4, 0), (1, 2, 4, 0), (1, 2, 4, 0)),

@@ -113,9 +113,15 @@ def _read(file: AnyFile) -> bytes:
 def _import_runtime() -> Any:
     try:
         return import_module(_RUNTIME)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise LoadError(
             "the ExecuTorch runtime is not installed\n  instead: pip install executorch"
+        ) from error
+    except ImportError as error:
+        raise LoadError(
+            f"the ExecuTorch runtime that is installed does not load: {error}\n"
+            f"  why: its wheel is built for one version of torch, and this is {torch.__version__}\n"
+            "  instead: pip install the version of executorch that was released with this torch"
         ) from error
 
 

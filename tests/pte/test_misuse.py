@@ -114,3 +114,25 @@ def test_a_size_above_its_bound_is_refused() -> None:
     assert loaded.run([torch.ones(8, 5)])[0].shape == (8, 5)
     with pytest.raises(LoadError, match=r"and \[10, 2\] \(cpu\); .* and at most \[8, 5\]"):
         loaded.run([torch.ones(10, 2)])
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ModuleNotFoundError("No module named 'executorch'"), "is not installed"),
+        (
+            ImportError("undefined symbol: f"),
+            r"does not load: undefined symbol: f\n  why: its wheel",
+        ),
+    ],
+)
+def test_a_runtime_that_does_not_load(
+    program: Any, error: Exception, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(name: str) -> Any:
+        raise error
+
+    buffer = program.to_edge().to_executable().buffer
+    monkeypatch.setattr(lostwax.pte.runtime, "import_module", fail)
+    with pytest.raises(LoadError, match=text):
+        lostwax.pte.load_runtime(buffer)

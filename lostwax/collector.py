@@ -1,4 +1,5 @@
-"""The cyclic garbage collector, paused while a program is captured or rewritten.
+"""The cyclic garbage collector: paused while a program is captured or rewritten, and asked for the
+functions that there are.
 
 It would walk all of torch's objects several times and find nothing, since what is made is kept.
 Must leave the collector as the user has set it up.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from types import FunctionType
 
 _MOST = 300_000
 """At most so many objects are counted as old between two full collections: those of them that die
@@ -19,6 +21,22 @@ def pause(to_undo: Callable[[Callable[[], None]], object]) -> None:
     if gc.isenabled():
         to_undo(_resume)
         gc.disable()
+
+
+def list_functions() -> list[FunctionType]:
+    """All functions that there are, with those that a `gc.freeze` has taken out of sight."""
+    is_frozen = gc.get_freeze_count() > _OF_PYTHON
+    if is_frozen:
+        gc.unfreeze()
+    found = [each for each in gc.get_objects() if type(each) is FunctionType]
+    if is_frozen:
+        gc.freeze()
+    return found
+
+
+_OF_PYTHON = 2000
+"""Python 3.12 begins with some hundreds of frozen objects, none of which are the user's: to freeze
+again for them would freeze everything."""
 
 
 def _resume() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
-import gc
 import linecache
 import sys
 from collections import defaultdict
@@ -21,6 +20,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
+from lostwax.collector import list_functions
 from lostwax.location import Span
 
 KEEP, KEPT = "_lw_keep", "_lw"
@@ -103,7 +103,7 @@ class GoingOn:
         """Let the functions of a file have the code of another text."""
         compiled = compile(text, file, "exec", dont_inherit=True)
         new = {(c.co_qualname, c.co_firstlineno): c for c in _walk_codes(compiled)}
-        for function in [f for f in gc.get_objects() if type(f) is FunctionType]:
+        for function in list_functions():
             old = function.__code__
             if old.co_filename == file and (old.co_qualname, old.co_firstlineno) in new:
                 code = new[old.co_qualname, old.co_firstlineno]

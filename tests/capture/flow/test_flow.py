@@ -628,6 +628,14 @@ def test_functions_that_the_collector_does_not_see() -> None:
     assert program(-torch.ones(2)).equal(torch.ones(2))
 
 
+def test_what_python_has_frozen_itself_freezes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.12 begins with frozen objects: to thaw and freeze would freeze all that is there."""
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: 375)
+    monkeypatch.setattr(gc, "freeze", lambda: pytest.fail("everything is frozen"))
+    program = lostwax.export(ask_once, (torch.ones(2),)).module()
+    assert program(-torch.ones(2)).equal(torch.ones(2))
+
+
 def ask_once(x: Tensor) -> Tensor:
     if x.sum() > 0:
         return x * 2

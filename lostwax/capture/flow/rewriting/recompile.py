@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import copy
-import gc
 import inspect
 import linecache
 import textwrap
@@ -33,6 +32,7 @@ from lostwax.capture.flow.rewriting.liveness import note_live
 from lostwax.capture.flow.rewriting.names import GENERATOR
 from lostwax.capture.flow.rewriting.picks import Pick, Place, find_element, mark_elements
 from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, mark_lists
+from lostwax.collector import list_functions
 
 FunctionKey = tuple[str, int, str]
 """A function's file, first line and name, which tells of a `lambda` where it begins."""
@@ -140,7 +140,7 @@ def _find_functions(
 ) -> Iterator[tuple[FunctionType, CodeType]]:
     by_key = {key_of(plain[path]): path for path in around}
     found, others = set[_Path](), set[_Path]()
-    for each in _list_functions():
+    for each in list_functions():
         if each.__code__.co_filename == file:
             code = each.__code__
             path = by_key.get(key_of(code))
@@ -154,17 +154,6 @@ def _find_functions(
                 others.add(path)
     if (others - found) & wanted:
         raise NotRewritable("its source is not the one that runs")
-
-
-def _list_functions() -> list[FunctionType]:
-    """All functions that there are, with those that `gc.freeze` has taken out of sight."""
-    is_frozen = gc.get_freeze_count() > 0
-    if is_frozen:
-        gc.unfreeze()
-    found = [each for each in gc.get_objects() if type(each) is FunctionType]
-    if is_frozen:
-        gc.freeze()
-    return found
 
 
 def _has_hooks(code: CodeType, hooks: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from typing import Any
 
 import pytest
@@ -103,6 +104,7 @@ def test_onnx(program: Any) -> None:
     assert [shape[0] for shape in shapes[2:6]] == ["seq_len", "height", "index", "int"]
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore")
 def test_inductor(program: Any, tmp_path: Any) -> None:
     """Its C++ knows a size by the first letter of its name."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
+import numpy
 import torch
 
 from lostwax.errors import LoweringError
@@ -107,7 +108,7 @@ class Data:
         data = _bytes_of(tensor)
         alike = self.known.setdefault((len(data), bytes(data[:64])), [])
         for other, index in alike:
-            if other == data:
+            if _is_equal(other, data):
                 return index
         alike.append((data, self.pool.add(data)))
         return alike[-1][1]
@@ -116,7 +117,7 @@ class Data:
         """Where the one piece of another segment is in this one; None if it is not."""
         ((_, wanted),) = other.pieces
         for data, index in self.known.get((len(wanted), bytes(wanted[:64])), ()):
-            if len(data) and data == wanted:
+            if len(data) and _is_equal(data, wanted):
                 return Within(self.pool.offsets[index], len(data))
         return None
 
@@ -126,6 +127,13 @@ def _bytes_of(tensor: torch.Tensor) -> Any:
     if not tensor.numel():
         return memoryview(b"")
     return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    """Are these bytes, of one length, the same? (`==` would compare them one by one.)"""
+    if not len(a):
+        return True
+    return numpy.array_equal(numpy.frombuffer(a, numpy.uint8), numpy.frombuffer(b, numpy.uint8))
 
 
 class Blobs:

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import operator
 import re
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,15 +90,20 @@ def call_dims_by_name(*programs: Program) -> Iterator[None]:
     envs = list(dict.fromkeys(env for p in programs if (env := _find_env(p)) is not None))
     names = [name_symbols(env.symbols) for env in envs]
     plain = [{symbol.name: name for symbol, name in each.items()} for each in names]
-    before = [env.show for env in envs]
-    try:
-        if all(each == plain[0] for each in plain):
-            for env, each in zip(envs, names, strict=True):
-                env.show = functools.partial(show, names=each)
-        yield
-    finally:
-        for env, old in zip(envs, before, strict=True):
-            env.show = old
+    with _naming:
+        before = [env.show for env in envs]
+        try:
+            if all(each == plain[0] for each in plain):
+                for env, each in zip(envs, names, strict=True):
+                    env.show = functools.partial(show, names=each)
+            yield
+        finally:
+            for env, old in zip(envs, before, strict=True):
+                env.show = old
+
+
+_naming = threading.RLock()
+"""Of two threads that show one program, the second would put back what the first has set."""
 
 
 def _find_env(program: Program) -> ShapeEnv | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import threading
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 
 import lostwax
 from lostwax.ir.diff import diff
+from lostwax.ir.text import call_dims_by_name
 
 
 class Net(nn.Module):
@@ -36,6 +38,28 @@ def test_the_same() -> None:
     program = exported(dynamic_shapes=({0: lostwax.Dim("b", max=8)},))
     lostwax.save(program, buffer)
     assert not lostwax.diff(program, lostwax.load(io.BytesIO(buffer.getvalue())))
+
+
+def test_threads_that_name_the_sizes_of_one_program_leave_it_as_it_was() -> None:
+    program = exported(dynamic_shapes=({0: lostwax.Dim("b", max=8)},))
+    before, first_is_in, second_wants_in = str(program), threading.Event(), threading.Event()
+
+    def name_second() -> None:
+        first_is_in.wait()
+        second_wants_in.set()
+        with call_dims_by_name(program):
+            first_has_left.wait(10)
+
+    first_has_left = threading.Event()
+    second = threading.Thread(target=name_second)
+    second.start()
+    with call_dims_by_name(program):
+        first_is_in.set()
+        second_wants_in.wait()
+        second.join(0.2)  # without a lock it has noted by now what the first has set
+    first_has_left.set()
+    second.join()
+    assert str(program) == before
 
 
 def test_nodes() -> None:

@@ -13,7 +13,13 @@ from typing import Any, NamedTuple, NoReturn, cast
 import torch
 
 from lostwax.capture.state.unkept_changes import tell_of_change
-from lostwax.capture.trace.gradient_reach import gradient_sources, is_differentiable
+from lostwax.capture.trace.gradient_reach import (
+    find_joins,
+    finds_gradient,
+    gradient_sources,
+    is_differentiable,
+    reaches_own_leaf,
+)
 from lostwax.errors import CaptureError
 from lostwax.fake.asked_tensor import is_marked, is_marked_leaf
 from lostwax.fake.tensor import FakeTensor
@@ -190,7 +196,10 @@ def keep_own_leaves(
     program a constant takes the place of that leaf, which nobody outside can reach, either.
     Autograd has seen the operators, and knows which results require gradients."""
     for result, path in results:
-        if not isinstance(result, FakeTensor) or not is_marked(result):
+        if not isinstance(result, FakeTensor):
+            continue
+        if not is_marked(result):
+            _check_joined(value_of(result), path)
             continue
         if _reaches_given(value_of(result)):
             continue
@@ -208,9 +217,27 @@ def keep_own_leaves(
 
 
 def _reaches_given(value: Value) -> bool:
-    """Does a gradient of this value reach what the program is given, and is no literal?"""
+    """Does a gradient of this value, whichever way a call goes, reach what the program is given,
+    and is no literal?"""
     sources = gradient_sources(value, grad=True)
-    return any(is_marked(each.fake) and not each.is_literal for each in sources)
+    if not any(is_marked(each.fake) and not each.is_literal for each in sources):
+        return False
+    return not find_joins(value) or finds_gradient(value) is True
+
+
+def _check_joined(value: Value, path: str) -> None:
+    """Autograd does not see through branches and loops: a result of theirs may require gradients
+    because of a leaf of the program's own."""
+    joins = [each.step for each in find_joins(value) if each.step is not None]
+    if joins and finds_gradient(value) is not True and reaches_own_leaf(value):
+        raise CaptureError(
+            f"{path} is computed by a branch or a loop on data, of a tensor that the module itself "
+            "tells to require gradients (requires_grad_()).\n"
+            f"  at {joins[0].place.location()}\n"
+            "  why: whether the result requires gradients would depend on the way, and nobody "
+            "outside can reach that tensor\n"
+            "  instead: return x.detach(), or export under torch.no_grad()"
+        )
 
 
 def check_next_gradient(what: str, left: Value) -> None:

@@ -40,6 +40,23 @@ def finds_gradient(value: Value, or_marked: bool = False) -> bool | None:
     return _Reading(or_marked).find(value)
 
 
+def reaches_own_leaf(value: Value) -> bool:
+    """May a gradient of this value, whichever way a call goes, reach a tensor that the program has
+    itself marked as a leaf? (Autograd has seen the capture: what is computed of it is marked.)"""
+    left, seen = [value], set[Value]()
+    while left:
+        for each in _history(left.pop(), _derived_from):
+            if each in seen:
+                continue
+            seen.add(each)
+            is_own = each.step is not None or each.is_literal
+            if is_own and each.fake is not None and is_marked(each.fake):
+                return True
+            graphs = _find_graphs(each)
+            left += [inner for graph in graphs for inner in graph.outputs if type(inner) is Value]
+    return False
+
+
 def find_joins(value: Value) -> list[Value]:
     """The results of branches and loops of which a value is computed."""
     return [each for each in _history(value, _derived_outside) if _find_graphs(each)]

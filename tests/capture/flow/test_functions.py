@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +35,50 @@ def test_what_cannot_be_one_program_is_refused_with_its_line(function: Any) -> N
         lostwax.export(function, (INPUTS[0],))
     assert "flow/functions.py:" in str(error.value)
     assert "instead:" in str(error.value)
+
+
+HELPERS = """
+def {name}(*values):
+    return values[0] + 10
+"""
+SHADOWING = """
+from {helpers} import *
+
+def limit(x, min, len):
+    return x
+
+class Sum:
+    any = 3
+
+    def sum(self, x):
+        return x + 1 if any(t > 0 for t in x) else x
+
+def program(x):
+    def scale(y, abs=lambda t: t * 2):
+        return abs(y)
+
+    n = int(x.sum())
+    y = Sum().sum(x) * max(n, 2) + min(x[0], x[1]) + len(x[x > 0])
+    return scale(y), sum(1 for t in x if t > 1), y if bool(n) else x
+"""
+
+
+@pytest.mark.parametrize("name", ["helper", "max", "min"])
+def test_names_are_pythons_own_where_nothing_else_has_them(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`from helpers import *` may bring another `max`, and mostly does not."""
+    helpers, file = f"helpers_of_{name}", f"program_of_{name}"
+    (tmp_path / f"{helpers}.py").write_text(HELPERS.format(name=name))
+    (tmp_path / f"{file}.py").write_text(SHADOWING.format(helpers=helpers))
+    monkeypatch.syspath_prepend(tmp_path)
+    program = import_module(file).program
+    try:
+        run = lostwax.export(program, (INPUTS[0],)).module()
+        for each in INPUTS:
+            torch.testing.assert_close(run(each), program(each))
+    finally:
+        del sys.modules[helpers], sys.modules[file]
 
 
 def test_captures_in_threads_give_what_one_alone_gives_while_others_run_eagerly() -> None:

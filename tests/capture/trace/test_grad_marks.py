@@ -305,6 +305,61 @@ def test_leaves_that_are_made_in_forward(forward: Callable[[Tensor], Any], needs
         assert got.requires_grad == want.requires_grad
 
 
+def _marked_on_one_side(x: Tensor) -> Tensor:
+    w = x.detach().clone().requires_grad_()
+    y = w.detach() if x.sum() > 0 else w
+    return y * 2
+
+
+def _made_on_one_side(x: Tensor) -> Tensor:
+    return x * nn.Parameter(torch.ones(3)) if x.sum() > 0 else x
+
+
+def _marked_and_looped(x: Tensor) -> Tensor:
+    w, y = torch.ones(3, requires_grad=True), x
+    while y.sum() < 4:
+        y = y + w
+    return y
+
+
+@pytest.mark.parametrize("forward", [_marked_on_one_side, _made_on_one_side, _marked_and_looped])
+def test_leaves_that_a_way_makes_are_refused(forward: Callable[[Tensor], Tensor]) -> None:
+    """Where they would have to be marked is known to nobody before the program runs."""
+    x = torch.arange(3.0)
+    with pytest.raises(CaptureError, match=r"by a branch or a loop on data(.|\n)*test_grad_marks"):
+        export(forward, (x,))
+    run = export(lambda x: forward(x).detach(), (x,)).module()  # as the error says
+    for each in (x, -x):
+        torch.testing.assert_close(run(each), forward(each).detach())
+        assert not run(each).requires_grad
+
+
+def test_a_leaf_beside_a_way_is_kept() -> None:
+    def forward(x: Tensor) -> Tensor:
+        y = x.detach() if x.sum() > 0 else x
+        return y + torch.ones(3, requires_grad=True)
+
+    run = export(forward, (torch.ones(3),)).module()
+    assert run(torch.ones(3)).requires_grad
+    assert run(-torch.ones(3)).requires_grad
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_gradients_are_those_of_the_way(sign: int) -> None:
+    def forward(x: Tensor) -> Tensor:
+        w = x.clone().requires_grad_()
+        y = w.detach() if x.sum() > 0 else w * w
+        return y * 2
+
+    run = export(forward, (torch.ones(3).requires_grad_(),)).module()
+    x, other = (torch.full((3,), 2.0 * sign).requires_grad_() for _ in "ab")
+    got, want = run(x), forward(other)
+    assert got.requires_grad is want.requires_grad is (sign < 0)
+    if sign < 0:
+        got.sum().backward(), want.sum().backward()
+        torch.testing.assert_close(x.grad, other.grad)
+
+
 def test_what_the_caller_holds_is_not_marked() -> None:
     def forward(x: Tensor) -> Tensor:
         return x.copy_(x.detach().clone().requires_grad_() * 2)

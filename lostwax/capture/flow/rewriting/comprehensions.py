@@ -46,7 +46,7 @@ class Taking(Protocol):
 
 class TakingItems:
     def __init__(self, taking: Taking, named: frozenset[str]) -> None:
-        """`named`: the names that the file gives to something."""
+        """`named`: the names that may not be Python's own."""
         self._taking = taking
         self._builtins = USING - named
         self._numbers = count(1)

@@ -15,7 +15,6 @@ from typing import Any, cast
 
 from lostwax.capture.flow.rewriting.comprehensions import (
     QUESTIONS,
-    USING,
     TakingItems,
     can_be_loop,
     holds_wait,
@@ -23,7 +22,6 @@ from lostwax.capture.flow.rewriting.comprehensions import (
 )
 from lostwax.capture.flow.rewriting.exits import (
     COMPREHENSIONS,
-    FUNCTIONS,
     SCOPES,
     AskingWhile,
     assign,
@@ -47,12 +45,11 @@ _COMPARISONS = {ast.Eq: "equal", ast.NotEq: "differ", ast.In: "is_in", ast.NotIn
 _IDENTITIES = {ast.Is: "is_same", ast.IsNot: "is_other"}
 _LENGTH = "len"
 _AS_THEY_ARE = (*SCOPES, ast.AsyncFor, ast.AsyncWith)
-_TAKEN = _BUILTINS | USING | {_LENGTH}
 
 
 def take_apart(function: ast.FunctionDef, named: frozenset[str]) -> list[ast.FunctionDef]:
-    """Rewrite the body of a function; `named`: the names that its file gives to something. Returns
-    functions within it that have to be rewritten, too."""
+    """Rewrite the body of a function; `named`: the names that may not be Python's own in it.
+    Returns functions within it that have to be rewritten, too."""
     taking = _TakingApart(function, named)
     function.body = take_matches(function.body, taking.name)
     for node in ast.walk(function):
@@ -75,22 +72,6 @@ class _Identifying(ast.NodeTransformer):
         if len(node.ops) > 1 or name is None or _is_with_constant(node):
             return node
         return locate(hook(name, node.left, node.comparators[0]), node)  # type: ignore[no-any-return]
-
-
-def find_names(tree: ast.AST) -> frozenset[str]:
-    """The names that something in a file gives to something; all, if it takes in what it does not
-    name (`from … import *`)."""
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            found.add(node.id)
-        elif isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-            found.add(node.name)
-        elif isinstance(node, ast.arg):
-            found.add(node.arg)
-        elif isinstance(node, ast.alias):
-            found |= _TAKEN if node.name == "*" else {node.asname or node.name}
-    return frozenset(found)
 
 
 class _TakingApart:

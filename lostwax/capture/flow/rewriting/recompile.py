@@ -27,11 +27,12 @@ from lostwax.capture.flow.rewriting.exits import (
     take_out_exits,
     walk_own,
 )
-from lostwax.capture.flow.rewriting.expressions import find_names, take_apart, tell_of_identities
+from lostwax.capture.flow.rewriting.expressions import take_apart, tell_of_identities
 from lostwax.capture.flow.rewriting.liveness import note_live
 from lostwax.capture.flow.rewriting.names import GENERATOR
 from lostwax.capture.flow.rewriting.picks import Pick, Place, find_element, mark_elements
 from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, mark_lists
+from lostwax.capture.flow.rewriting.shadows import Shadows
 from lostwax.collector import list_functions
 
 FunctionKey = tuple[str, int, str]
@@ -86,18 +87,20 @@ def _rewrite_file(
     plain = dict(_walk_codes(compile(tree, file, "exec", dont_inherit=True)))
     wanted = {path for path, code in plain.items() if key_of(code) in plans}
     lambdas: dict[tuple[str, int], CodeType] = {}
+    functions = [each for each in list_functions() if each.__code__.co_filename == file]
+    shadows = Shadows(tree, [each.__globals__ for each in functions])
     for path in sorted(wanted, key=len, reverse=True):  # those in others first
         if is_lambda(plain[path]):
-            code = rewrite_lambda(tree, path, plain, plans[key_of(plain[path])])
+            code = rewrite_lambda(tree, path, plain, plans[key_of(plain[path])], shadows)
             lambdas[path[-1]] = put_hooks(code, hooks, lambdas)
-    left, named = {(line, name) for _, line, name in plans}, find_names(tree)
+    left = {(line, name) for _, line, name in plans}
     left -= {(line, name) for name, line in lambdas}
     for node in ast.walk(tree):
         if isinstance(node, SCOPES) and not isinstance(node, (ast.Lambda, ast.ClassDef)):
             at = _first_line(node), node.name
             if at in left:
                 left.remove(at)
-                rewrite_function(node, plans[file, *at], named)
+                rewrite_function(node, plans[file, *at], shadows.find(node))
     if left:
         raise NotRewritable("its source is not the one that runs")
     ast.fix_missing_locations(tree)
@@ -107,7 +110,7 @@ def _rewrite_file(
     around = {path[:i] for path in wanted for i in range(1, len(path) + 1)}
     # A function within another is made anew by each call of that.
     around = {path for path in around if plain[path].co_flags & _OF_FUNCTION}
-    return [*_find_functions(file, around, wanted, plain, new, hooks)]
+    return [*_find_functions(functions, around, wanted, plain, new, hooks)]
 
 
 def _parse(file: str, lines: list[int]) -> ast.Module:
@@ -131,7 +134,7 @@ def _parse(file: str, lines: list[int]) -> ast.Module:
 
 
 def _find_functions(
-    file: str,
+    functions: list[FunctionType],
     around: set[_Path],
     wanted: set[_Path],
     plain: dict[_Path, CodeType],
@@ -140,18 +143,17 @@ def _find_functions(
 ) -> Iterator[tuple[FunctionType, CodeType]]:
     by_key = {key_of(plain[path]): path for path in around}
     found, others = set[_Path](), set[_Path]()
-    for each in list_functions():
-        if each.__code__.co_filename == file:
-            code = each.__code__
-            path = by_key.get(key_of(code))
-            # One within another has hooks already where an earlier try made it and left it.
-            if path is None or _has_hooks(code, hooks):
-                continue
-            if code.co_freevars == new[path].co_freevars and _is_same(code, plain[path]):
-                found.add(path)
-                yield each, new[path]
-            else:  # pytest has rewritten it; or it is from before the file was changed
-                others.add(path)
+    for each in functions:
+        code = each.__code__
+        path = by_key.get(key_of(code))
+        # One within another has hooks already where an earlier try made it and left it.
+        if path is None or _has_hooks(code, hooks):
+            continue
+        if code.co_freevars == new[path].co_freevars and _is_same(code, plain[path]):
+            found.add(path)
+            yield each, new[path]
+        else:  # pytest has rewritten it; or it is from before the file was changed
+            others.add(path)
     if (others - found) & wanted:
         raise NotRewritable("its source is not the one that runs")
 
@@ -185,7 +187,8 @@ _NONE: Mapping[tuple[str, int], CodeType] = MappingProxyType({})
 
 
 def rewrite_function(function: Any, plan: Plan, named: frozenset[str]) -> None:
-    """Rewrite the tree of a function; `named`: the names that its file gives to something."""
+    """Rewrite the tree of a function; `named`: the names that may not be Python's own in
+    it."""
     if isinstance(function, ast.AsyncFunctionDef):
         raise NotRewritable("it is a coroutine")
     if plan.compares:
@@ -225,17 +228,22 @@ def _list_places(code: CodeType) -> Iterator[tuple[int, int, int, int]]:
 
 
 def rewrite_lambda(
-    tree: ast.Module, path: _Path, plain: dict[_Path, CodeType], plan: Plan
+    tree: ast.Module,
+    path: _Path,
+    plain: dict[_Path, CodeType],
+    plan: Plan,
+    shadows: Shadows,
 ) -> CodeType:
     """The code of a `lambda`, rewritten as a function that returns its value. It is compiled alone,
     with variables around it by the names that it knows."""
     code = plain[path]
-    node = copy.deepcopy(_find_lambda(tree, code))
+    found = _find_lambda(tree, code)
+    node = copy.deepcopy(found)
     returned = locate(ast.Return(node.body), node.body)
     function = ast.FunctionDef("<lambda>", node.args, [returned], [], None)
     function.type_params = []  # type: ignore[attr-defined]
     locate(function, node)
-    rewrite_function(function, plan, find_names(tree))
+    rewrite_function(function, plan, shadows.find(found))
     names: list[ast.stmt] = [assign(name, ast.Constant(None)) for name in code.co_freevars]
     around: ast.stmt = ast.parse("def around(): pass").body[0]
     around.body = [*names, function]  # type: ignore[attr-defined]

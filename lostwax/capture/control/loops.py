@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.capture.control.lifting import Lifting, line_of
+from lostwax.capture.control.loose_sizes import LooseSizes
 from lostwax.capture.control.scope import (
     RecordedFunction,
     Scope,
@@ -31,7 +32,7 @@ from lostwax.ir.trace.log import Value, new_value
 from lostwax.ir.trace.views import IN_LOOP, Root, make_root
 from lostwax.location import user_location
 from lostwax.ops.registry import aten
-from lostwax.sym import BoolExpr, Expr, eq, known
+from lostwax.sym import BoolExpr, Expr
 from lostwax.types import TensorType, contiguous_strides
 
 _Base: Any = torch._C.TensorBase
@@ -72,6 +73,8 @@ class Loop:
         """What each iteration gets of the tensors that the loop goes over."""
         self.rest: list[Slot] = []
         """The tensors and buffers that are handed on because the body writes to them."""
+        self._sizes = LooseSizes(tracer.shape_env, what)
+        self._names: Sequence[str] = ()
 
     # -------------------------------------------------------------------------------------- inputs
 
@@ -185,17 +188,22 @@ class Loop:
     def record_body(
         self,
         function: Callable[..., Any],
-        args: Sequence[Any],
-        facts: Sequence[BoolExpr] = (),
+        more: Sequence[Any] = (),
         check: Callable[[Scope, list[Any]], None] = lambda *_: None,
     ) -> RecordedFunction:
-        """Record the body, and again until all that it writes to is handed on."""
+        """Record the body, which is given what is handed on, rows, and then `more`; and again until
+        all that it writes to is handed on, and of each size."""
         while True:
-            body = self.record("the body", function, args, facts, check)
-            new = self.find_new(body)
-            if not new:
+            args = [slot.object for slot in (*self.carried, *self.slices)]
+            body = self.record("the body", function, (*args, *more), (), check)
+            if not self.is_changed_by(body):
                 return body
-            self.rest += new
+
+    def is_changed_by(self, body: RecordedFunction) -> bool:
+        """Does the body show that it has to be given something else?"""
+        new = self.find_new(body)
+        self.rest += new
+        return self.loosen() or bool(new)
 
     def find_new(self, body: RecordedFunction) -> list[Slot]:
         """What the body writes to, or replaces, and is not handed on yet."""
@@ -252,7 +260,10 @@ class Loop:
     # ------------------------------------------------------------------------------------- results
 
     def check_carried(self, leaves: Sequence[Any], names: Sequence[str]) -> None:
-        """Refuse a body that returns something else than it is handed; called while it records."""
+        """Refuse a body that returns something else than it is handed; called while it records.
+        Sizes may be others: see `loosen`."""
+        self._names = names
+        self._sizes.compare([(s.type, leaf) for s, leaf in zip(self.carried, leaves, strict=True)])
         for slot, leaf, name in zip(self.carried, leaves, names, strict=True):
             self._check_kept(slot, leaf, name)
 
@@ -265,12 +276,34 @@ class Loop:
         if not isinstance(leaf, Value) or leaf.type is None:
             raise self._change(name, describe_type(t), leaf)
         new = leaf.type
-        if (t.dtype, t.device, t.ndim) != (new.dtype, new.device, new.ndim) or not all(
-            known(eq(a, b)) is True for a, b in zip(t.size, new.size, strict=True)
-        ):
+        if (t.dtype, t.device, t.ndim) != (new.dtype, new.device, new.ndim):
             raise self._change(name, describe_type(t), leaf)
-        if not are_equal(t.stride, new.stride) and find_order(t, new) is None:
+        is_resized = not are_equal(t.size, new.size)
+        if (is_resized and not (t.is_contiguous and new.is_contiguous)) or (
+            not are_equal(t.stride, new.stride) and find_order(t, new) is None
+        ):
             raise self._lie_differently(name, t, leaf)
+
+    def loosen(self) -> bool:
+        """Does the body return other sizes than it is handed? Then these are numbers that each turn
+        reads off what it is handed, and the body has to be recorded again."""
+        found = self._sizes.take_changed([slot.type for slot in self.carried])
+        for i, t in found.items():
+            slot = self.carried[i]
+            self.carried[i] = self._new_tensor(slot.given, t, start=slot.start)
+        return bool(found)
+
+    def find_result_types(self) -> list[TensorType | None]:
+        """The types of what is handed on, after the loop; None for numbers."""
+        types = [slot.type for slot in (*self.carried, *self.rest)]
+        return self._sizes.make_result_types(types)
+
+    def check_first_turn(self, body: RecordedFunction) -> None:
+        """Refuse a body that the first turn could not run: `h = h + x` needs one size of h."""
+        refuted = self._sizes.find_refuted(body)
+        for slot, leaf, name in zip(self.carried, body.leaves, self._names, strict=False):
+            if slot.type is not None and refuted.intersection(slot.type.size):
+                raise self._change(name, describe_type(slot.given.type), leaf)
 
     def _change(self, name: str, was: str, leaf: Any) -> CaptureError:
         is_tensor = isinstance(leaf, Value) and leaf.type is not None
@@ -325,6 +358,8 @@ class Loop:
 
     def hand_back(self, results: Sequence[Any]) -> None:
         """After the loop: what it has written to has the values of the last iteration."""
+        for symbol in self._sizes.symbols:
+            self.tracer.ended[symbol] = f"the body of {self.what}"
         for slot in self.carried:
             if slot.type is None:
                 (symbol,) = unwrap(slot.object).symbols()

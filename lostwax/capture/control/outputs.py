@@ -25,6 +25,7 @@ from lostwax.sym.numbers.real import Real
 from lostwax.types import TensorType
 
 NUMBERS = (int, Expr, BoolExpr, Real)
+ALIKE = "let both lie alike in memory, y.contiguous()"
 
 
 class Side(NamedTuple):
@@ -101,7 +102,7 @@ class Merger:
 
     def _lie_differently(self, place: str, a: Value, b: Value) -> CaptureError:
         one, other = (describe(each, with_strides=True) for each in (a, b))
-        return self._disagree(place, one, other, "let both lie alike in memory, y.contiguous()")
+        return self._disagree(place, one, other, ALIKE)
 
     def _merge_numbers(self, a: Size, b: Size, least: int | None = None) -> Expr:
         """`least`: what neither is below, though that may be known inside of the functions only."""

@@ -32,8 +32,9 @@ def record_map(
     """`torch.ops.higher_order.map_impl`: the body gets rows, and then `pos_args` as they are."""
     loop = Loop(tracer, "map")
     length = _find_length(tracer, xs, "map")
-    rows = [loop.take_rows(x).object for x in xs]
-    body = loop.record_body(f, (*rows, *pos_args), check=_Rows(loop, 0).check)
+    for x in xs:
+        loop.take_rows(x)
+    body = loop.record_body(f, pos_args, _Rows(loop, 0).check)
     loop.check_pure(
         body,
         "the body",
@@ -62,8 +63,11 @@ def record_scan(
     loop = Loop(tracer, "scan")
     length = _find_length(tracer, xs, "scan")
     count = len(init)
-    args = [*[loop.hand_on(x).object for x in init], *[loop.take_rows(x).object for x in xs]]
-    body = loop.record_body(combine_fn, (*args, *additional_inputs), check=_Rows(loop, count).check)
+    for each in init:
+        loop.hand_on(each)
+    for x in xs:
+        loop.take_rows(x)
+    body = loop.record_body(combine_fn, additional_inputs, _Rows(loop, count).check)
     results = append_scan(loop, body, length, additional_inputs)
     loop.note_sharing(body, results[:count])
     return _unflatten(results, body)
@@ -75,6 +79,7 @@ def append_scan(
     """Append the step of a scan over so many rows whose body is recorded. Returns what is handed
     on, as it is after the loop, and what is stacked."""
     tracer, count = loop.tracer, len(loop.carried)
+    loop.check_first_turn(body)
     _demand_outside(tracer, body.scope)
     handed, rows = body.leaves[:count], body.leaves[count:]
     slots = [*loop.carried, *loop.rest]
@@ -91,7 +96,7 @@ def append_scan(
     ]
     step = tracer.append_step(torch.ops.higher_order.scan, operands, {})
     stacked = _stack_types(returned[len(slots) :], length)
-    results = new_results(tracer, step, [*types, *stacked])
+    results = new_results(tracer, step, [*loop.find_result_types(), *stacked])
     loop.hand_back(results[count : len(slots)])
     return [*results[:count], *results[len(slots) :]]
 
@@ -114,8 +119,9 @@ def record_associative_scan(
     """`torch.ops.higher_order.associative_scan`: the body gets two rows of each tensor."""
     loop = Loop(tracer, "associative_scan")
     length = _find_length(tracer, xs, "associative_scan")
-    rows = [loop.take_rows(x).object for x in (*xs, *xs)]
-    body = loop.record_body(combine_fn, (*rows, *additional_inputs), check=_Rows(loop, 0).check)
+    for x in (*xs, *xs):
+        loop.take_rows(x)
+    body = loop.record_body(combine_fn, additional_inputs, _Rows(loop, 0).check)
     why = "associative_scan says nothing of the order of its calls"
     loop.check_pure(body, "the function", why, "scan, which goes from row to row")
     types = [slot.type for slot in loop.slices[: len(xs)]]

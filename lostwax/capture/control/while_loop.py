@@ -57,8 +57,8 @@ class _While:
     ) -> Any:
         loop = self.loop
         leaves, structure = pytree.tree_flatten(carried)
-        objects = [loop.hand_on(leaf).object for leaf in leaves]
-        args = (*pytree.tree_unflatten(objects, structure), *additional)
+        for leaf in leaves:
+            loop.hand_on(leaf)
         names = list(leaf_paths(structure, "carried_inputs"))
         loop.check_starts(leaves, names)
 
@@ -73,12 +73,13 @@ class _While:
             loop.check_carried(values, names)
 
         while True:
+            objects = [slot.object for slot in loop.carried]
+            args = (*pytree.tree_unflatten(objects, structure), *additional)
             condition = self._record_condition(cond_fn, args)
             (holds,) = condition.leaves
             facts = [holds] if isinstance(holds, BoolExpr) else []
-            known_before = len(loop.rest)
-            body = loop.record_body(body_fn, args, facts, check)
-            if len(loop.rest) == known_before:
+            body = loop.record("the body", body_fn, args, facts, check)
+            if not loop.is_changed_by(body):
                 break
         results = append_while(loop, condition, body, additional)
         return pytree.tree_unflatten(results, structure)
@@ -111,6 +112,7 @@ def append_while(
     """Append the step of a loop whose condition and body are recorded. Returns what is handed on,
     as it is after the loop."""
     tracer, (holds,) = loop.tracer, condition.leaves
+    loop.check_first_turn(body)
     values = [*body.leaves, *loop.find_values_after(body)]
     slots = [*loop.carried, *loop.rest]
     returned = body.scope.return_new(values, [slot.type for slot in slots])
@@ -126,7 +128,9 @@ def append_while(
         {},
     )
     env = tracer.shape_env
-    types = [slot.type or env.unbacked(origin="a number that a loop returns") for slot in slots]
+    types = [
+        t or env.unbacked(origin="a number that a loop returns") for t in loop.find_result_types()
+    ]
     results = new_results(tracer, step, types)
     count = len(loop.carried)
     loop.hand_back(results[count:])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lostwax.capture.control.outputs import Merger, Side, describe
+from lostwax.capture.control.outputs import ALIKE, Merger, Side, describe
 from lostwax.capture.control.scope import RecordedFunction, Scope
 from lostwax.capture.flow.heap import Changes, Content, Heap
 from lostwax.capture.flow.truths import make_tensor
@@ -400,4 +400,5 @@ class _Types(Merger):
         super().__init__(tracer, "the two sides", *sides)
 
     def _disagree(self, place: str, a: str, b: str, instead: str = "") -> Any:
-        return Differ(f"{place} is {a} on {self.one.name}, and {b} on {self.other.name}")
+        text = f"{place} is {a} on {self.one.name}, and {b} on {self.other.name}"
+        return Differ(text, ALIKE if instead is ALIKE else "")

@@ -173,7 +173,8 @@ class Repetition:
         known = len(self._growths)
         new = self._find_changed(outcome)
         roots = self._loop.find_new(self._body)
-        if not (new or roots or self._is_probe or len(self._growths) > known):
+        loosened = self._loosen()
+        if not (new or roots or loosened or self._is_probe or len(self._growths) > known):
             self._put_in(*self._append())
             return True
         self._is_probe = False
@@ -186,6 +187,13 @@ class Repetition:
             self._turns = self._loop.take_rows(self._numbers)
         self._put_in([each.slot.object for each in self._carried.values()])
         return False
+
+    def _loosen(self) -> bool:
+        """Are there tensors that the body hands on in other sizes? Then these are open."""
+        is_changed = self._loop.loosen()
+        for (path, each), slot in zip([*self._carried.items()], self._loop.carried, strict=True):
+            self._carried[path] = each._replace(slot=slot)
+        return is_changed
 
     def fail(self, error: BaseException) -> None:
         """The condition or the body has raised."""

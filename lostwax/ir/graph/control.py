@@ -230,8 +230,10 @@ def call_value(call: ControlCall) -> Any:
         rows = call.bodies[0].rows
         length = recorded_value(call.bodies[0].operands[rows[0]]).fake_type.size[0]
         (made,) = results
+        first = call.bodies[0].given_values()[: rows[0]]
+        olds = old[: rows[0]] if isinstance(old, (tuple, list)) else None
         return (
-            *made[: rows[0]],
+            *_merge(made[: rows[0]], first, olds),
             *(stack_of(value, length) for value in made[rows[0] :]),
         )
     if name == "associative_scan":

@@ -146,17 +146,19 @@ def appends(x: Tensor) -> Tensor:
     return torch.stack(found)
 
 
-def doubles_in_place(x: Tensor) -> Tensor:
-    while x.sum() < 100:
-        x = (x.abs() + 1).mul(2).expand_as(x)
-    return x
+def begins_as_long(x: Tensor) -> Tensor:
+    h = torch.zeros_like(x)
+    while h.sum() < 100:
+        h = h + x.abs() + 1
+    return h
 
 
-@refuse("hands on, changes: the body gets", "the type and size that it was given", doubles_in_place)
-def gets_longer(x: Tensor) -> Tensor:
-    while x.sum() < 100:
-        x = torch.cat([x.abs() + 1, x])
-    return x
+@refuse("hands on, changes: the body gets", "or begin with that type", begins_as_long)
+def begins_with_one(x: Tensor) -> Tensor:
+    h = torch.zeros(1)
+    while h.sum() < 100:
+        h = h + x.abs() + 1
+    return h
 
 
 def begins_with_floats(x: Tensor) -> Tensor:

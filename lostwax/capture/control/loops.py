@@ -203,7 +203,7 @@ class Loop:
         """Does the body show that it has to be given something else?"""
         new = self.find_new(body)
         self.rest += new
-        return self.loosen() or bool(new)
+        return self.open_sizes() or bool(new)
 
     def find_new(self, body: RecordedFunction) -> list[Slot]:
         """What the body writes to, or replaces, and is not handed on yet."""
@@ -261,7 +261,7 @@ class Loop:
 
     def check_carried(self, leaves: Sequence[Any], names: Sequence[str]) -> None:
         """Refuse a body that returns something else than it is handed; called while it records.
-        Sizes may be others: see `loosen`."""
+        Sizes may be others: see `open_sizes`."""
         self._names = names
         self._sizes.compare([(s.type, leaf) for s, leaf in zip(self.carried, leaves, strict=True)])
         for slot, leaf, name in zip(self.carried, leaves, names, strict=True):
@@ -284,7 +284,7 @@ class Loop:
         ):
             raise self._lie_differently(name, t, leaf)
 
-    def loosen(self) -> bool:
+    def open_sizes(self) -> bool:
         """Does the body return other sizes than it is handed? Then these are numbers that each turn
         reads off what it is handed, and the body has to be recorded again."""
         found = self._sizes.take_changed([slot.type for slot in self.carried])

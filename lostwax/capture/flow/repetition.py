@@ -173,7 +173,7 @@ class Repetition:
         known = len(self._growths)
         new = self._find_changed(outcome)
         roots = self._loop.find_new(self._body)
-        loosened = self._loosen()
+        loosened = self._open_sizes()
         if not (new or roots or loosened or self._is_probe or len(self._growths) > known):
             self._put_in(*self._append())
             return True
@@ -188,9 +188,9 @@ class Repetition:
         self._put_in([each.slot.object for each in self._carried.values()])
         return False
 
-    def _loosen(self) -> bool:
+    def _open_sizes(self) -> bool:
         """Are there tensors that the body hands on in other sizes? Then these are open."""
-        is_changed = self._loop.loosen()
+        is_changed = self._loop.open_sizes()
         for (path, each), slot in zip([*self._carried.items()], self._loop.carried, strict=True):
             self._carried[path] = each._replace(slot=slot)
         return is_changed

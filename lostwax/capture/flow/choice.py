@@ -26,9 +26,10 @@ from lostwax.capture.flow.merging import (
     is_same_number,
 )
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
-from lostwax.capture.flow.rewriting.names import LEFT, is_of_hooks, is_ours, show_name
+from lostwax.capture.flow.rewriting.names import LEFT, RESULT, is_of_hooks, is_ours, show_name
 from lostwax.capture.flow.truths import KEPT, UNSET, find_known, make_tensor
 from lostwax.capture.python.containers import GONE
+from lostwax.capture.python.module_hooks import find_kept
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError, LostwaxError, asks_data
@@ -159,6 +160,7 @@ class Choice:
                 variables = {name: find_known(value) for name, value in variables.items()}
             outcome = Outcome(f"the {side} side", scope, variables, {})
             changed = [variables.get(name) for name in self._live]
+            changed += [kept.value] if (kept := find_kept(self._frame)) else []
             outcome.changes = self._take_changes()
             for place in outcome.changes.values():
                 changed += [value for _, value in place.after]
@@ -235,6 +237,8 @@ class Choice:
             if name not in self._live or (t is GONE and f is GONE):
                 found[name] = lambda _: UNSET
                 continue
+            if name == RESULT and type(t) is not type(f):
+                t, f = self._find_returned(t, f)
             left = merging.true if t is GONE else merging.false
             if (t is GONE or f is GONE) and self._never_reads(left, name):
                 t, f = (NOTHING if each is GONE else each for each in (t, f))
@@ -245,6 +249,13 @@ class Choice:
                 raise Differ(f"{show_name(name)} is set on {side} only")
             found[name] = merging.merge(show_name(name), t, f, is_ours(name))
         return found
+
+    def _find_returned(self, t: Any, f: Any) -> tuple[Any, Any]:
+        """What the caller goes on with: a module's hook that returns None keeps what there is."""
+        kept = find_kept(self._frame)
+        if kept is None or any(each is NOTHING or each is GONE for each in (t, f)):
+            return t, f
+        return kept.take(t), kept.take(f)
 
     def _never_reads(self, outcome: Outcome, name: str) -> bool:
         """Does a side leave the function, and nothing reads the variable on the way out?"""

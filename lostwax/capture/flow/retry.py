@@ -140,10 +140,10 @@ _FIXED = "call it on both sides of an `if`, with True and with False"
 _OWN_METHOD = "give the class a method of another name that returns the tensor, if obj.holds(): …"
 
 
-def _find_obstacle(key: FunctionKey) -> NotRewritable | None:
+def _find_obstacle(key: FunctionKey, plan: Plan | None = None) -> NotRewritable | None:
     """Why a function can have no hooks."""
     try:
-        rewrite({key: Plan()}, HOOKS)
+        rewrite({key: plan or Plan()}, HOOKS)
     except NotRewritable as reason:
         return reason
     return None
@@ -278,13 +278,18 @@ def _set_codes(codes: list[tuple[FunctionType, CodeType]]) -> None:
 def _extend(plans: dict[FunctionKey, Plan], error: ExtendError) -> None:
     key, at = key_of(error.code), (error.site.line, error.site.column)
     plan = plans[key]
-    if at in plan.extended:
-        raise CaptureError(
+    extended = plan._replace(extended=plan.extended | {at})
+    obstacle = _find_obstacle(key, extended)
+    if at in plan.extended or obstacle is not None:
+        refusal = CaptureError(
             f"the two sides of an `if` on data do not agree: {error.why}.\n  at {error.where}\n"
             "  why: the program goes on with what one of them leaves, and must know what it is\n"
             f"  instead: {error.why.instead}"
-        ) from None
-    plans[key] = plan._replace(extended=plan.extended | {at})
+        )
+        if obstacle is not None:
+            refusal.add_note(f"  note: the sides do not go on apart to its end: {obstacle}")
+        raise refusal from None
+    plans[key] = extended
 
 
 def _grow(plans: dict[FunctionKey, Plan], error: GrowError) -> bool:

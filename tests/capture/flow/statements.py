@@ -115,7 +115,29 @@ def asks_an_object(x: Tensor) -> Any:
     return x + 1 if 3.0 in Bag(x) else x, 9.0 not in Bag(x), is_there
 
 
+def values_of_and_and_or(x: Tensor) -> Any:
+    c, n = x.sum() > 0, int(x.sum())
+    one = (c and x[0]) or x[1]
+    two = (x[0] > 0 and x[1] > 0 and x[2] * 2) or (x[0] > 1 and x[1]) or x[0] - 1
+    three = x[2] and ((x[0] > 0 and x[1]) or x[2] * 3) and x.sum()
+    scale = (x.max() > 2 and x.max()) or 1.0
+    number = (x[0] > 0 and (k := 2.0)) or (k := n or 3.0)
+    return one, two, three, (x[0] > 0 or x[1]) and x[2], x / scale * number + k, n and 2
+
+
+def nested_sides_that_differ(x: Tensor) -> Any:
+    y = z = None
+    if x[0] > 0:
+        if x[1] > 0:
+            y = x.sum()
+    elif x[1] > 1:
+        z = x + 1
+    if z is not None:
+        x = x + z
+    return x if y is None else x * y
+
+
 PROGRAMS = [
     guards, guards_of_parts, values, in_a_loop, sets_while_it_asks, leaves_a_block, leaves_a_try,
-    asks_an_object,
+    asks_an_object, values_of_and_and_or, nested_sides_that_differ,
 ]  # fmt: skip

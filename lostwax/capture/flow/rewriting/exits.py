@@ -110,7 +110,7 @@ class _Lowering:
             if isinstance(each, ast.Raise):
                 return [*found, each]
             if isinstance(each, (ast.If, ast.Match)) and (
-                find_exits(each) or (isinstance(each, ast.If) and self.is_extended(each))
+                find_exits(each) or self._holds_extended(each)
             ):
                 return [*found, self._lower_choice(each, rest, around)]
             lowered, flags = self._lower_one(each, around)
@@ -121,6 +121,16 @@ class _Lowering:
                 skip = ast.If(asked, [locate(ast.Pass(), each)], following)
                 return [*found, locate(skip, each)]
         return found
+
+    def _holds_extended(self, each: ast.If | ast.Match) -> bool:
+        """Do its sides go on to the end, or those of an `if` that stands directly in it?"""
+        if isinstance(each, ast.Match):
+            inner = [new for case in each.cases for new in case.body]
+        else:
+            inner = [*each.body, *each.orelse]
+        if isinstance(each, ast.If) and self.is_extended(each):
+            return True
+        return any(isinstance(e, (ast.If, ast.Match)) and self._holds_extended(e) for e in inner)
 
     def _leave(self, exit: ast.stmt, around: tuple[_Around, ...]) -> list[ast.stmt]:
         loops = [each for each in around if each.kind == "loop"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 from collections.abc import Sequence
 from itertools import count
 from typing import Any, cast
@@ -339,6 +340,9 @@ class _TakingApart:
         return [locate(new, value) for new in (*block, assign(name, made))]
 
     def _take_BoolOp(self, each: Any, out: Block) -> Any:
+        chosen = _choose_by_first(each)
+        if chosen is not None:
+            return self.take(chosen, out)
         name = self.name(PART)
         self._put_operands(each, name, out, is_asked=False)
         return locate(load(name), each)
@@ -433,6 +437,30 @@ class _TakingApart:
 
     def name(self, kind: str) -> str:
         return f"{kind}{next(self._numbers)}"
+
+
+def _choose_by_first(each: ast.BoolOp) -> ast.expr | None:
+    """`(a or b) if c else b` for `(c and a) or b`, and its like: what `c` is does not matter then,
+    only whether it is true."""
+    for i, inner in enumerate(each.values[:-1]):
+        if isinstance(inner, ast.BoolOp) and type(inner.op) is not type(each.op):
+            rest = _join_operands(each, each.values[i + 1 :])
+            if sum(1 for _ in ast.walk(rest)) > _MOST_COPIED:
+                return None
+            test = _join_operands(inner, inner.values[:-1])
+            more = _join_operands(each, [inner.values[-1], copy.deepcopy(rest)])
+            sides = (more, rest) if isinstance(inner.op, ast.And) else (rest, more)
+            chosen = locate(ast.IfExp(test, *sides), inner)
+            return _join_operands(each, [*each.values[:i], chosen])
+    return None
+
+
+_MOST_COPIED = 100
+"""So many nodes an operand has at most that is written twice."""
+
+
+def _join_operands(each: ast.BoolOp, values: list[ast.expr]) -> ast.expr:
+    return values[0] if len(values) == 1 else locate(ast.BoolOp(each.op, values), each)
 
 
 def _is_with_constant(node: ast.Compare) -> bool:

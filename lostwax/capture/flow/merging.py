@@ -282,6 +282,7 @@ class Merging:
         ):
             by_index = all(type(key) is int for key, _ in (*t, *f))
             instead = "" if len(t) == len(f) else _SAME_LENGTH if by_index else _SAME_KEYS
+            instead = _CHOSEN_CONTEXT if any(map(_is_exit, (*t, *f))) else instead
             raise Differ(_tell_of_keys(name, t, f), instead)
         builds = [
             (key, self.merge(_name_item(name, key), a, b))
@@ -347,6 +348,18 @@ def _tell_of_keys(name: str, t: Content, f: Content) -> str:
     return f"{name} has other keys on the True side than on the False side"
 
 
+def _is_exit(item: tuple[Any, Any]) -> bool:
+    """Is it what a `contextlib.ExitStack` calls when it is left?"""
+    value = item[1]
+    return (
+        type(value) is tuple and len(value) == 2 and type(value[0]) is bool and callable(value[1])
+    )
+
+
+_CHOSEN_CONTEXT = (
+    "choose what is entered, with (manager if c else contextlib.nullcontext()): …, in the place of "
+    "enter_context on one side"
+)
 _SAME_LENGTH = (
     "append on both sides, and choose later; or select from a tensor, x[x > 0]; or write to a "
     "tensor of the largest size, out[n] = x, and count n"

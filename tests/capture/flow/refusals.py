@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -116,13 +117,61 @@ def does_it_there(x: Tensor) -> Tensor:
 
 @refuse("raises ValueError, and that may be caught", "what is done where it is", does_it_there)
 def catches(x: Tensor) -> Tensor:
-    try:
+    def check(x: Tensor) -> Tensor:
         if x.sum() > 0:
             raise ValueError("too much")
-        y = x - 1
+        return x - 1
+
+    try:
+        y = check(x)
     except ValueError:
         y = x
     return y
+
+
+class Scaled:
+    def __init__(self, values: list[Tensor]) -> None:
+        self._values = values
+
+    def __enter__(self) -> None:
+        self._values[0] = self._values[0] * 2
+
+    def __exit__(self, *error: object) -> None:
+        self._values[0] = self._values[0] / 2
+
+
+def chooses_what_it_enters(x: Tensor) -> Any:
+    values = [x]
+    with Scaled(values) if x.sum() > 0 else contextlib.nullcontext():
+        y = values[0] + 1
+    return y, values[0]
+
+
+@refuse("stack has 1 elements on the True side", "choose what is entered", chooses_what_it_enters)
+def enters_on_one_side(x: Tensor) -> Any:
+    values = [x]
+    with contextlib.ExitStack() as stack:
+        if x.sum() > 0:
+            stack.enter_context(Scaled(values))
+        y = values[0] + 1
+    return y, values[0]
+
+
+def begins_with_a_tensor(x: Tensor) -> Tensor:
+    total = torch.zeros(())
+    for t in x:
+        if t > 0:
+            total += t
+    return total
+
+
+@refuse("total is float32.* and 0 on the False side", "torch.zeros", begins_with_a_tensor)
+def begins_with_a_number(x: Tensor) -> Any:
+    total: Any = 0
+    for t in x:
+        if t > 0:
+            total += t
+    return total
 
 
 # -------------------------------------------------------------------------------------------- loops

@@ -137,7 +137,53 @@ def nested_sides_that_differ(x: Tensor) -> Any:
     return x if y is None else x * y
 
 
+def catches_what_it_raises(x: Tensor) -> Any:
+    try:
+        y = x + 1
+        if x[0] < 0:
+            raise KeyError("a")
+        if x[1] < 0:
+            raise ValueError(f"below {x.ndim}")
+        y = y * 2
+    except (KeyError, IndexError):
+        return y, 1
+    except ValueError as error:
+        y = y - len(str(error))
+    else:
+        y = y * 7
+    finally:
+        y = y + 100
+    return y, 2
+
+
+class Stopped(Exception):
+    pass
+
+
+def catches_in_loops(x: Tensor) -> Any:
+    n = 0
+    while n < 5:
+        try:
+            if x.sum() > 4:
+                raise Stopped
+            x = x + 1
+        except Exception:
+            break
+        n += 1
+    for i in range(3):
+        try:
+            assert x[i] > 2, "small"
+            x = x + 1
+        except AssertionError:
+            x = x * 2
+            if x[i] < 0:
+                continue
+        x = x + 10
+    return x, n
+
+
 PROGRAMS = [
     guards, guards_of_parts, values, in_a_loop, sets_while_it_asks, leaves_a_block, leaves_a_try,
-    asks_an_object, values_of_and_and_or, nested_sides_that_differ,
+    asks_an_object, values_of_and_and_or, nested_sides_that_differ, catches_what_it_raises,
+    catches_in_loops,
 ]  # fmt: skip

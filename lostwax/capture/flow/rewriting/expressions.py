@@ -313,7 +313,9 @@ class _TakingApart:
             each.value = holder
         told = [load(name), holder, ast.Constant(key), ast.Constant(is_attribute)]
         error = ast.Call(load("IndexError"), [ast.Constant("there is no such element")], [])
-        out.append(ast.If(hook("is_outside", *told), [ast.Raise(error, None)], []))
+        fails: Any = ast.Raise(error, None)
+        fails.is_stand_in = True
+        out.append(ast.If(hook("is_outside", *told), [fails], []))
         pick = ast.Constant(cast(Any, tuple(each.pick)))
         out.append(assign(name, hook("find_place", *told, pick)))
         each.picked_by = name

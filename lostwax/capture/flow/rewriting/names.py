@@ -9,6 +9,9 @@ RESULT, LEFT = "the result", "is left"
 PART, TRUTH, ITEMS, ITEM, INDEX = "part ", "truth ", "items of ", "item ", "index "
 """So begin the names of those that hold a part of an expression, whether it is true, what a
 comprehension makes, and its variables, and which element of something data pick."""
+HANDLED = "handled "
+"""So begin the names of those that tell whether what a `try` raises was caught where it was
+raised."""
 GENERATOR = "generator "
 """So begin the names of functions that generators have become."""
 _OF_HOOKS = ("choice ", "loop ", "over ", "error ", "given ", "lines ")

@@ -15,6 +15,7 @@ import linecache
 import textwrap
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import count
 from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from lostwax.capture.flow.rewriting.expressions import take_apart, tell_of_ident
 from lostwax.capture.flow.rewriting.liveness import note_live
 from lostwax.capture.flow.rewriting.names import GENERATOR
 from lostwax.capture.flow.rewriting.picks import Pick, Place, find_element, mark_elements
+from lostwax.capture.flow.rewriting.raises import handle_where_raised
 from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, mark_lists
 from lostwax.capture.flow.rewriting.shadows import Shadows
 from lostwax.collector import list_functions
@@ -199,6 +201,7 @@ def rewrite_function(function: Any, plan: Plan, named: frozenset[str]) -> None:
     mark_elements(function, dict(plan.picks))
     for each in take_apart(function, named):
         rewrite_function(each, Plan(), named)
+    function.body = handle_where_raised(function.body, count(1))
     take_out_exits(function, lambda each: (each.lineno, each.col_offset) in plan.extended)
     note_live(function)
     if plan.lists:

@@ -216,7 +216,10 @@ class ShapeEnv:
         b = self.conditions.negate(self.conditions.is_zero(q))
         answer = self.known(b)
         if answer is False or (answer is None and self._is_refuted(b)):
-            raise ZeroDivisionError(f"division by {q}, which is 0" + self._in_example(q))
+            text = f"division by {q}, which is 0" + self._in_example(q)
+            if answer is None:
+                self.assume(self.conditions.negate(b), "branch")
+            raise ZeroDivisionError(text)
         if answer is None:
             self.assume(b, "division")
 
@@ -286,7 +289,8 @@ class ShapeEnv:
         if answer is not None:
             return answer
         assert isinstance(b, BoolExpr)
-        if self._is_refuted(b):
+        if self._is_refuted(b):  # and who catches what is raised then goes another way
+            self.assume(self.conditions.negate(b), "branch", asked_by)
             return False
         self.assume(b, "assert" if b.unbacked else "check", asked_by)
         return True
@@ -399,8 +403,8 @@ def matches(b: Condition, asked_by: str = "") -> bool:
 
 
 def expect(b: Condition, asked_by: str = "") -> bool:
-    """A requirement: a guard, or a run-time assertion if data decides. False if the example
-    violates it."""
+    """A requirement: a guard, or a run-time assertion if data decides. False, with a guard that it
+    does not hold, if the example violates it."""
     return b if b is True or b is False else b.env.expect(b, asked_by)
 
 

@@ -1,6 +1,6 @@
 """What a program cannot have, refused where the module asks for it: control-flow operators of the
 user (`torch.cond`, `while_loop`, `map`, `scan`; for now), generators and seeds, another default
-dtype, tensors of another class.
+dtype, tensors of another class, handlers of what sizes raise.
 
 Must not know who meets them.
 """
@@ -13,11 +13,18 @@ from typing import Any, NoReturn
 import torch
 from torch._ops import OpOverload
 
-from lostwax.errors import CaptureError, DataDependentError, NotYetError
+from lostwax.branches import is_caught_above
+from lostwax.classes import SYMBOLIC
+from lostwax.errors import CaptureError, DataDependentError, LostwaxError, NotYetError, asks_data
 from lostwax.fake.refusals import other_class_error
-from lostwax.location import Location, is_user_code, user_location
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.write import flatten
+from lostwax.handlers import is_caught
+from lostwax.location import Location, asking_frame, is_user_code, user_location
 from lostwax.ops.traits import Refusal
-from lostwax.sym import Guard
+from lostwax.sym import BoolExpr, Expr, Guard, ShapeEnv, eq
+from lostwax.sym.numbers.real import Real
 
 _NAMES = {"cond": "torch.cond", "map_impl": "map", "invoke_subgraph": "a nested compile region"}
 _INSTEAD = {
@@ -122,6 +129,41 @@ def refuse_what_data_decides(error: RuntimeError, guards: Sequence[Guard]) -> No
         f"they are as the lines before it ask for:{listed}\n"
         "  instead: if they are others, state it before these lines, torch._check(n == 1)"
     ) from error
+
+
+def hold_sizes_of_failed(env: ShapeEnv, error: Exception, values: Sequence[Any]) -> None:
+    """An operator has failed, and the program may catch that: so it does for these sizes, and with
+    others it may not fail."""
+    sizes = [n for value in flatten(values) for n in _list_sizes(value)]
+    symbols = {each for n in sizes for each in n.symbols()}
+    if not symbols or isinstance(error, LostwaxError) or asks_data(error):
+        return
+    frame = asking_frame()
+    if not (is_caught(frame, frame.f_lasti, type(error)) or is_caught_above(frame, error)):
+        return
+    if not env.facts.fits_example or any(each.hint is None for each in symbols):
+        raise CaptureError.here(
+            f"an operator fails ({type(error).__name__}: {error}), and that may be caught",
+            why="its sizes are known only when the program runs, which cannot catch anything",
+            instead="ask for the sizes before, if x.shape[0] == 3: ...",
+        ) from error
+    for each in sorted(symbols, key=lambda symbol: symbol.id):
+        assert each.hint is not None
+        before = len(env.guards)
+        env.assume(eq(each.expr, each.hint), "branch")
+        if len(env.guards) > before:
+            env.explain(f"{type(error).__name__}, which an operator raises there, may be caught")
+
+
+def _list_sizes(value: Any) -> list[Expr | BoolExpr | Real]:
+    """The numbers of an operand that vary."""
+    found: list[Any] = []
+    if isinstance(value, FakeTensor):
+        t = value.fake_type
+        found = [*t.size, *t.stride, t.offset]
+    elif isinstance(value, SYMBOLIC):
+        found = [unwrap(value)]
+    return [each for each in found if isinstance(each, (Expr, BoolExpr, Real))]
 
 
 def _is_raised_by_user(error: BaseException) -> bool:

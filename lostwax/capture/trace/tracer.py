@@ -189,9 +189,14 @@ class Tracer(Recorder):
         for t in types:
             if t is not FakeTensor and fallback.is_foreign(t):
                 return NotImplemented
-        if self.casting and func.__class__ is OpOverload:
-            return autocast.dispatch(self, func, args, kwargs or {}, self._record)
-        return self._record(func, args, kwargs)
+        try:
+            if self.casting and func.__class__ is OpOverload:
+                return autocast.dispatch(self, func, args, kwargs or {}, self._record)
+            return self._record(func, args, kwargs)
+        except Exception as error:
+            values = [*args, *kwargs.values()] if kwargs else args
+            refusals.hold_sizes_of_failed(self.shape_env, error, values)
+            raise
 
     def _record(self, func: Any, args: Any, kwargs: dict[str, Any] | None) -> Any:
         if self.saved is None:

@@ -94,6 +94,8 @@ class Choice:
         self._heap = Heap(tracer, self._before)
         self._outcomes: dict[bool, Outcome] = {}
         self._raised: dict[bool, Exception] = {}
+        self._tried: Exception | None = None
+        """What the side has raised for the example's sizes; it is run again, for any."""
         self._is_inline = False
         self._given: dict[str, Any] = {}
         """What the variables are to be now."""
@@ -104,6 +106,8 @@ class Choice:
         self._scope = Scope(self._tracer, what)
         self._around = count_open()
         self._recording = open_region(self._scope, self._facts[0 if self.side else 1])
+        if self._tried is not None:
+            self._tracer.shape_env.facts.fits_example = False
 
     # ------------------------------------------------------------------------- called by the code
 
@@ -115,6 +119,8 @@ class Choice:
         if self._is_inline:
             raise error
         is_ours = isinstance(error, (LostwaxError, RecursionError)) or asks_data(error)
+        if is_ours and self._tried is not None:  # as with the example's sizes, then
+            error, is_ours = self._tried, False
         if is_ours or not isinstance(error, Exception):
             close_regions(self._around)
             raise error
@@ -134,6 +140,12 @@ class Choice:
             self._given = {}
             return True
         self._end_side()
+        if self._may_hold_otherwise():
+            self._tried = self._raised.pop(self.side)
+            self._given = {name: self._before.get(name, UNSET) for name in self._names}
+            self._begin()
+            return False
+        self._tried = None
         if self.side:
             self.side = False
             self._given = {name: self._before.get(name, UNSET) for name in self._names}
@@ -181,6 +193,13 @@ class Choice:
             ) from None
 
     # ------------------------------------------------------------------------------ a side raises
+
+    def _may_hold_otherwise(self) -> bool:
+        """Has a side raised by the example's sizes? Then it is run again, and what it needs of them
+        is checked when the program comes there."""
+        if self.side not in self._raised or self._tried is not None:
+            return False
+        return any(each.kind == "branch" for each in self._scope.guards)
 
     def _go_on_alone(self) -> bool:
         """The other side has raised: the program asserts that it does not come to that, and goes on

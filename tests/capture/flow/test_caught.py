@@ -99,3 +99,36 @@ def test_in_a_side_that_the_example_does_not_take_it_is_refused() -> None:
         )
     (note, *_) = refused.value.__notes__
     assert "an operator fails" in note
+
+
+def convolved(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        return torch.conv1d(x[None, None], torch.ones(1, 1, 3)).sum()
+    return x.sum()
+
+
+def largest(x: Tensor) -> Tensor:
+    found = [x.sum()]
+    if x.sum() > -1:
+        found.append(x.topk(2).values[1])
+    else:
+        found.append(x.view(2, -1).sum())
+    return found[1]
+
+
+@pytest.mark.parametrize("example", [0, 1, 4])
+@pytest.mark.parametrize("function", [convolved, largest])
+def test_a_side_on_data_that_raises_for_the_example_holds_for_others(
+    function: Callable[[Tensor], Tensor], example: int
+) -> None:
+    sizes = ({0: Dim("n", max=64)},)
+    run = lostwax.export(function, (torch.ones(example),), dynamic_shapes=sizes).module()
+    for n in range(7):
+        for x in (torch.arange(n * 1.0), -torch.ones(n)):
+            try:
+                wanted = function(x)
+            except (RuntimeError, IndexError):
+                with pytest.raises(RuntimeError):
+                    run(x)
+                continue
+            torch.testing.assert_close(run(x), wanted)

@@ -2,6 +2,7 @@
 
 from lostwax.sym.env import (
     ShapeEnv,
+    ask_for_parts,
     count_parts,
     current,
     decide,
@@ -43,6 +44,7 @@ __all__ = [
     "Size",
     "Symbol",
     "Violation",
+    "ask_for_parts",
     "ceildiv",
     "count_parts",
     "current",

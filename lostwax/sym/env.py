@@ -414,13 +414,18 @@ def specialize(e: Size, asked_by: str = "") -> int:
 
 
 def count_parts(e: Size) -> int:
-    """The same, of how many things there are: who keeps both ways of what the user asks may have
-    another way than to list them."""
+    """The same, of how many things there are."""
+    ask_for_parts(e)
+    return specialize(e)
+
+
+def ask_for_parts(e: Size) -> None:
+    """It is about to be decided how many things there are: who keeps both ways of what the user
+    asks may have another way than to list them."""
     if isinstance(e, Expr) and e.env.splits is not None and e.hint is not None:
         asking = find_user_frame(sys._getframe(1))
         if asking is not None and not isinstance(current(e), int):
             e.env.splits.ask(asking, e)
-    return specialize(e)
 
 
 def learn(b: Condition) -> None:

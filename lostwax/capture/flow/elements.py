@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from lostwax.capture.flow.rewriting.picks import Pick
-from lostwax.capture.flow.truths import combine, is_open_number, make_tensor
+from lostwax.capture.flow.truths import KEYS, combine, is_open_number, make_tensor
 from lostwax.errors import CaptureError
 from lostwax.location import PASSING_ON
 
@@ -57,14 +57,7 @@ class Pickable(NamedTuple):
         count = self._count(index)
         if not count:
             return index
-        if count > _MOST:
-            raise CaptureError.here(
-                f"data pick one of {count} elements",
-                why=f"the statement would be in the program once for each; {_MOST} are the most",
-                instead="pick a row of one tensor, torch.stack(tensors)[i]",
-            )
-        if count > pick.most:
-            raise PickError(frame, pick._replace(most=count))
+        _check_count(count, pick, frame)
         index = _as_number(index)
         # A number of its own, of which it can be told what it is: of `n % 3` it cannot.
         if self._is_list or not isinstance(index, torch.Tensor):
@@ -111,6 +104,36 @@ class Pickable(NamedTuple):
     @property
     def _is_list(self) -> bool:
         return _is_read_as(self.values, _LISTS)
+
+
+def find_key(values: Any, key: Any, pick: Pick, frame: FrameType) -> Any:
+    """The place of the element that a dict has for a key which data decide: a number, one more
+    than there are if it has none. None, if it is not known which key is meant."""
+    if type(values) is not dict or not isinstance(key, torch.SymInt) or not is_open_number(key):
+        return None
+    if not all(isinstance(each, KEYS) for each in values):
+        return None
+    count = len(values)
+    _check_count(count + 1, pick, frame)
+    number, place = torch.full((), key), torch.full((), count)
+    for i, each in enumerate(values):
+        if isinstance(each, (int, float)) and each == each // 1:
+            place = torch.where(number == int(each), i, place)
+    found = place.item()
+    torch._check(found >= 0)
+    torch._check(found <= count)
+    return found
+
+
+def _check_count(count: int, pick: Pick, frame: FrameType) -> None:
+    if count > _MOST:
+        raise CaptureError.here(
+            f"data pick one of {count} elements",
+            why=f"the statement would be in the program once for each; {_MOST} are the most",
+            instead="pick a row of one tensor, torch.stack(tensors)[i]",
+        )
+    if count > pick.most:
+        raise PickError(frame, pick._replace(most=count))
 
 
 def _is_read_as(values: Any, kinds: tuple[type, ...]) -> bool:

@@ -14,14 +14,14 @@ import torch
 from lostwax.capture import threads
 from lostwax.capture.aliasing.storage import check_apart
 from lostwax.capture.flow.choice import Choice, Site
-from lostwax.capture.flow.elements import Pickable
+from lostwax.capture.flow.elements import Pickable, find_key
 from lostwax.capture.flow.items import (
     Items,
     count_items,
     join_items,
     list_items,
     list_values,
-    unbind_items,
+    slice_items,
 )
 from lostwax.capture.flow.lists import GrowingList
 from lostwax.capture.flow.merging import NOTHING
@@ -165,6 +165,20 @@ class Hooks:
             return index
         return Pickable(*of_what).find_place(index, Pick(*pick), sys._getframe(1))
 
+    def find_key(self, values: Any, key: Any, pick: Any) -> Any:
+        """Which of its elements a dict gives for a key that data decide, by its place; None, if
+        data do not decide it."""
+        if not threads.is_capturing():
+            return None
+        return find_key(values, key, Pick(*pick), sys._getframe(1))
+
+    def get_at(self, values: Any, place: Any, *args: Any) -> Any:
+        """`values.get(*args)`, of which the place is known."""
+        if not isinstance(place, torch.SymInt):
+            return values.get(*args)
+        found = [*values.values(), *args[1:], None]
+        return found[int(place)]
+
     def is_before(self, index: Any, middle: int) -> Any:
         """Is an element one of the first? It may be any, if the index is no number that data
         decide: a list, a slice, a name."""
@@ -235,8 +249,8 @@ class Hooks:
         )
 
     def unbind(self, function: Any, *args: Any, **options: Any) -> Any:
-        """`x.unbind(dim)`, or what the program calls so."""
-        found = unbind_items(function, args, options) if threads.is_capturing() else None
+        """`x.unbind(dim)`, `x.split(n)`, `x.chunk(n)`, or what the program calls so."""
+        found = slice_items(function, args, options) if threads.is_capturing() else None
         return Items(function(*args, **options)) if found is None else found
 
     def stops(self, items: Any, stop: Any) -> Any:

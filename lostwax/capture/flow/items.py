@@ -16,7 +16,7 @@ from torch import nn
 
 from lostwax.capture import threads
 from lostwax.capture.flow.lists import GrowingList
-from lostwax.capture.flow.truths import UNSET, is_open_number
+from lostwax.capture.flow.truths import UNSET, find_known, is_open_number
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
@@ -140,18 +140,44 @@ def join_items(function: Any, args: Sequence[Any], options: dict[str, Any]) -> A
     return Items(function(*given, **options), all(plain))
 
 
-def unbind_items(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Elements | None:
-    """The slices of a tensor along a dimension whose size is open."""
-    if function is torch.unbind:
-        tensor, *args = [*args, *([options["input"]] if "input" in options else [])]
+def slice_items(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Elements | None:
+    """The parts of a tensor along a dimension whose size is open: `unbind`, `split`, `chunk`."""
+    kind = getattr(function, "__name__", "")
+    if any(function is each for each in (torch.unbind, torch.split, torch.chunk)):
+        named = [options[name] for name in ("input", "tensor") if name in options]
+        tensor, *args = [*named, *args]
     else:
         tensor = getattr(function, "__self__", None)
     if type(tensor) is not FakeTensor or not tensor.ndim:
         return None
-    dim = options.get("dim", args[0] if args else 0)
+    named = [options[name] for name in _PART_SIZES if name in options]
+    size, *rest = [*named, *args] if kind != "unbind" else [1, *args]
+    dim = options.get("dim", rest[0] if rest else 0)
     if not -tensor.ndim <= dim < tensor.ndim or not is_open_number(tensor.shape[dim]):
         return None
-    return Elements(tensor.shape[dim], lambda at: tensor.select(dim, at))
+    if kind == "unbind":
+        return Elements(tensor.shape[dim], lambda at: tensor.select(dim, at))
+    return _split_open(tensor, size, dim % tensor.ndim, kind == "chunk")
+
+
+_PART_SIZES = ("split_size", "split_size_or_sections", "chunks")
+
+
+def _split_open(tensor: Any, size: Any, dim: int, is_count: bool) -> Elements | None:
+    """Parts of a size, or, if `is_count`, so many at most. None: it has to be as Python says."""
+    length = tensor.shape[dim]
+    if type(size) is not int or size < 1:
+        return None
+    if is_count:
+        if find_known(length >= 1) is not True:
+            return None  # of nothing there would be so many parts, all of them empty
+        size = (length + size - 1) // size
+    before = (slice(None),) * dim
+
+    def take(at: Any) -> Any:
+        return tensor[(*before, slice(at * size, at * size + size))]
+
+    return Elements(torch.sym_max(1, (length + size - 1) // size), take)
 
 
 def _find_open(values: Any) -> Elements | None:

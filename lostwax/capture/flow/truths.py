@@ -144,7 +144,7 @@ def find_in(one: Any, values: Any) -> Any:
     contains = getattr(type(values), "__contains__", None)
     if isinstance(contains, FunctionType):
         return take_number(read_truth(contains(values, one)))
-    if contains not in (list.__contains__, tuple.__contains__):
+    if contains not in (list.__contains__, tuple.__contains__) and not _has_keys(one, values):
         return one in values
     found: Any = False
     for each in values:
@@ -152,6 +152,16 @@ def find_in(one: Any, values: Any) -> Any:
         if found is True:
             break
     return take_number(found)
+
+
+def _has_keys(one: Any, values: Any) -> bool:
+    """Is a number that data decide looked for among keys, which are compared by what they are?"""
+    is_number = isinstance(one, (torch.SymInt, torch.SymFloat)) and is_open_number(one)
+    known = type(values) in (dict, set, frozenset, type({}.keys()))
+    return is_number and known and all(isinstance(each, KEYS) for each in values)
+
+
+KEYS = (int, float, str, bytes, type(None))
 
 
 def make_tensor(truth: Any) -> torch.Tensor:

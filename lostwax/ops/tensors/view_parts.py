@@ -13,7 +13,17 @@ from lostwax.ops.registry import mark, rule
 from lostwax.ops.shapes import fail, hint, is_met, require, show, wrap_dim
 from lostwax.ops.tensors.views import is_zero_int, make_view
 from lostwax.ops.traits import Trait
-from lostwax.sym import Size, ceildiv, count_parts, decide, eq, known, maximum, minimum
+from lostwax.sym import (
+    Size,
+    ask_for_parts,
+    ceildiv,
+    count_parts,
+    decide,
+    eq,
+    known,
+    maximum,
+    minimum,
+)
 from lostwax.types import TensorType
 
 # ----------------------------------------------------------------------------------------- one part
@@ -169,6 +179,9 @@ def count_pieces(size: Size, piece: Size) -> int:
             count += 1
         return count
     count = max(-(-have // each), 1) if each else 1
+    is_least = count == 1 or known(size > piece * (count - 1))
+    if not (is_least and known(size <= piece * count)):
+        ask_for_parts(ceildiv(size, piece))
     decide(size <= piece * count)
     if count > 1:
         decide(size > piece * (count - 1))

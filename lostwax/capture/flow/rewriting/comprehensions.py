@@ -279,7 +279,7 @@ def _counts(items: ast.expr) -> bool:
     """May it be one of a length that Python does not know? What has a name may be a tensor."""
     if isinstance(items, ast.Call):
         name = getattr(items.func, "id", getattr(items.func, "attr", ""))
-        return name in ("range", "enumerate", "zip", "reversed", "unbind")
+        return name in ("range", "enumerate", "zip", "reversed", "unbind", "split", "chunk")
     return isinstance(items, ast.Name)
 
 

@@ -288,11 +288,11 @@ def _is_made(items: ast.expr) -> bool:
 
 
 def _calls_unbind(items: ast.expr) -> TypeGuard[ast.Call]:
-    """Is it `x.unbind(…)` or `torch.unbind(x, …)`?"""
+    """Is it `x.unbind(…)` or `torch.unbind(x, …)`, or its like?"""
     return (
         isinstance(items, ast.Call)
         and isinstance(items.func, ast.Attribute)
-        and items.func.attr == "unbind"
+        and items.func.attr in ("unbind", "split", "chunk")
         and not any(isinstance(each, ast.Starred) for each in items.args)
         and all(each.arg is not None for each in items.keywords)
     )

@@ -34,7 +34,13 @@ from lostwax.capture.flow.rewriting.exits import (
 )
 from lostwax.capture.flow.rewriting.matches import take_matches
 from lostwax.capture.flow.rewriting.names import INDEX, PART, TRUTH
-from lostwax.capture.flow.rewriting.picks import find_index, holds_pick, put_index, write_for_each
+from lostwax.capture.flow.rewriting.picks import (
+    find_index,
+    holds_pick,
+    is_get,
+    put_index,
+    write_for_each,
+)
 from lostwax.capture.flow.stand_ins import COMPARING, TRUTHS
 
 Block = list[ast.stmt]
@@ -301,6 +307,8 @@ class _TakingApart:
 
     def _take_picked(self, each: Any, out: Block) -> Any:
         """An element that data pick: what picks it is computed before, and is a number then."""
+        if is_get(each):
+            return self._take_got(each, out)
         is_attribute = isinstance(each, ast.Call)
         holder = self.take(each.args[0] if is_attribute else each.value, out)
         holder = self.keep(holder, out)
@@ -320,6 +328,16 @@ class _TakingApart:
         out.append(assign(name, hook("find_place", *told, pick)))
         each.picked_by = name
         return each
+
+    def _take_got(self, each: Any, out: Block) -> Any:
+        """`d.get(key, default)`, where data pick the key."""
+        holder = self.keep(self.take(each.func.value, out), out)
+        args = [self.keep(self.take(part, out), out) for part in each.args]
+        name, pick = self.name(INDEX), ast.Constant(cast(Any, tuple(each.pick)))
+        out.append(assign(name, hook("find_key", holder, args[0], pick)))
+        new: Any = locate(hook("get_at", holder, load(name), *args), each)
+        new.pick, new.picked_by = each.pick, name
+        return new
 
     def _stays(self, name: str) -> bool:
         """Can nothing else set this variable while an expression is computed?"""

@@ -1,5 +1,5 @@
 """Statements in which data pick an element: `self.experts[i](x)`, `self[f"expert_{i}"](x)`,
-`getattr(self, f"expert_{i}")(x)`.
+`getattr(self, f"expert_{i}")(x)`, `layers.get(i, other)(x)`.
 
 Such a statement is written once for each element that there may be, under an `if` that halves what
 the index may be until it is known:
@@ -60,6 +60,9 @@ def mark_elements(function: ast.AST, picks: Mapping[Place, int]) -> None:
 
 def find_index(element: Any) -> ast.expr | None:
     """What data decide of an element: its index, or what is written into its key or name."""
+    if is_get(element):
+        index = element.args[0]
+        return None if isinstance(index, (*_NO_INDEX, ast.JoinedStr)) else index  # type: ignore[no-any-return]
     if isinstance(element, ast.Call):
         is_named = isinstance(element.func, ast.Name) and element.func.id == "getattr"
         if not is_named or len(element.args) != 2 or element.keywords:
@@ -72,6 +75,18 @@ def find_index(element: Any) -> ast.expr | None:
     if text is not None:
         return text.value
     return None if isinstance(element.slice, ast.JoinedStr) else element.slice
+
+
+def is_get(element: ast.AST) -> bool:
+    """Is it `d.get(key)` or `d.get(key, default)`?"""
+    return (
+        isinstance(element, ast.Call)
+        and isinstance(element.func, ast.Attribute)
+        and element.func.attr == "get"
+        and len(element.args) in (1, 2)
+        and not element.keywords
+        and not any(isinstance(each, ast.Starred) for each in element.args)
+    )
 
 
 def _find_text(text: ast.expr) -> ast.FormattedValue | None:

@@ -115,7 +115,7 @@ def find_key(values: Any, key: Any, pick: Pick, frame: FrameType) -> Any:
         return None
     count = len(values)
     _check_count(count + 1, pick, frame)
-    number, place = torch.full((), key), torch.full((), count)
+    number, place = make_tensor(key), torch.full((), count)
     for i, each in enumerate(values):
         if isinstance(each, (int, float)) and each == each // 1:
             place = torch.where(number == int(each), i, place)

@@ -29,10 +29,12 @@ from lostwax.fake.symbolic.operations import (
     if_then_else,
     reflect,
 )
+from lostwax.location import PASSING_ON
 from lostwax.sym import Expr, expect, negate
 from lostwax.sym.numbers.integers import indicator
 from lostwax.sym.numbers.real import real
 
+PASSING_ON.add(__file__)
 _SymInt, _SymFloat, _SymBool = SYMBOLIC
 _installed = False
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -432,7 +433,7 @@ def asks_before_it_looks_up(x: Tensor) -> Any:
 
 @refuse("a concrete integer is needed", r"found\[i\] if 0 <= i < len", asks_before_it_looks_up)
 def gets_from_a_dict(x: Tensor) -> Any:
-    found = {0: x, 1: x + 1}
+    found = OrderedDict({0: x, 1: x + 1})
     return found.get(_count(x), x * 2)
 
 

@@ -50,9 +50,30 @@ def on_both(x: Tensor) -> Tensor:
     return x - 1
 
 
+def over_parts(x: Tensor) -> Any:
+    total = torch.zeros(())
+    for i, part in enumerate(x.split(2)):
+        total = total * 2 + part.sum() * part.shape[0] + i
+    for part in torch.chunk(x[None], 3, dim=1):
+        total = total * 3 + part.sum()
+    for word in ["a", "b"]:
+        total = total + len(word)
+    return total, torch.stack([part.max() for part in torch.split(x, split_size_or_sections=3)])
+
+
+def by_key(x: Tensor) -> Any:
+    n = x.shape[0]
+    y = {1: torch.relu, 4: lambda x: x + 5}.get(n, torch.tanh)(x)
+    return y * {2: 3.0}.get(n, 1.0), 7 if n in {1, 3} else 2, y if n in (2, 4) else -y
+
+
 @pytest.mark.parametrize("example", [5, 1])
 @pytest.mark.parametrize(
-    "function", [by_length, by_remainder, a_truth_for_an_operator, over_the_length, on_both]
+    "function",
+    [
+        *(by_length, by_remainder, a_truth_for_an_operator, over_the_length, on_both, over_parts),
+        by_key,
+    ],
 )
 def test_one_program_serves_all_sizes(function: Any, example: int) -> None:
     sizes = ({0: Dim("n", min=1, max=1000)},)

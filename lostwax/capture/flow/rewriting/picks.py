@@ -62,7 +62,7 @@ def find_index(element: Any) -> ast.expr | None:
     """What data decide of an element: its index, or what is written into its key or name."""
     if is_get(element):
         index = element.args[0]
-        return None if isinstance(index, (*_NO_INDEX, ast.JoinedStr)) else index  # type: ignore[no-any-return]
+        return None if isinstance(index, (*_NO_INDEX, ast.JoinedStr)) else index
     if isinstance(element, ast.Call):
         is_named = isinstance(element.func, ast.Name) and element.func.id == "getattr"
         if not is_named or len(element.args) != 2 or element.keywords:

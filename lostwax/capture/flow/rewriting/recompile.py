@@ -19,6 +19,7 @@ from itertools import count
 from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
+from lostwax.capture.flow.rewriting.appends import append_in_place
 from lostwax.capture.flow.rewriting.exits import (
     HOOKS,
     SCOPES,
@@ -198,6 +199,7 @@ def rewrite_function(function: Any, plan: Plan, named: frozenset[str]) -> None:
         return
     own = list(walk_own(function))
     outside = frozenset(name for node in own if isinstance(node, ast.Global) for name in node.names)
+    append_in_place(function)
     mark_elements(function, dict(plan.picks))
     for each in take_apart(function, named):
         rewrite_function(each, Plan(), named)

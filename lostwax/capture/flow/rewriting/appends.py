@@ -1,0 +1,136 @@
+"""Lists to which a function appends by making them anew: `outs = outs + [h]`, `outs = [*outs, h]`.
+
+Where nobody else can hold the list, the same list may get longer, `outs += [h]`, which loops know
+(`growth.py`). The function does what it did before. Must not know what a loop goes over.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from lostwax.capture.flow.rewriting.exits import (
+    FUNCTIONS,
+    SCOPES,
+    find_stored,
+    locate,
+    walk_own,
+)
+
+_READING = frozenset({"len", "stack", "cat", "concat", "concatenate", "hstack", "vstack"})
+"""Functions that read a list and do not keep it."""
+
+
+def append_in_place(function: ast.FunctionDef) -> None:
+    """Rewrite the body of a function."""
+    own = [*walk_own(function)]
+    if not any(_find_appended(each) for each in own):
+        return
+    around = {child: each for each in (function, *own) for child in ast.iter_child_nodes(each)}
+    inner = [each for each in own if isinstance(each, SCOPES)]
+    elsewhere = {n.id for each in inner for n in ast.walk(each) if isinstance(n, ast.Name)}
+    elsewhere |= {n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)}
+    for each in own:
+        elsewhere |= {*each.names} if isinstance(each, (ast.Global, ast.Nonlocal)) else set()
+        elsewhere |= {each.name} if isinstance(each, FUNCTIONS) else set()
+    uses: dict[str, list[ast.Name]] = {}
+    for each in own:
+        if isinstance(each, ast.Name):
+            uses.setdefault(each.id, []).append(each)
+    alone = {
+        name
+        for name, names in uses.items()
+        if name not in elsewhere and all(_is_alone(each, around) for each in names)
+    }
+    function.body = [_Appending(alone).visit(each) for each in function.body]
+
+
+class _Appending(ast.NodeTransformer):
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+
+    def visit(self, node: Any) -> Any:
+        return node if isinstance(node, SCOPES) else super().visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        name, added = _find_appended(node) or ("", [])
+        if name not in self._names:
+            return node
+        target = locate(ast.Name(name, ast.Store()), node.targets[0])
+        values = locate(ast.List(added, ast.Load()), node.value)
+        return locate(ast.AugAssign(target, ast.Add(), values), node)  # type: ignore[no-any-return]
+
+
+def _find_appended(node: ast.AST) -> tuple[str, list[ast.expr]] | None:
+    """The variable, and what is appended to it, of `v = v + […]` and `v = [*v, …]`."""
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+        return None
+    target, value = node.targets[0], node.value
+    if not isinstance(target, ast.Name):
+        return None
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        left, right = value.left, value.right
+        if isinstance(right, ast.List) and getattr(left, "id", None) == target.id:
+            return target.id, right.elts
+    first = value.elts[0] if isinstance(value, ast.List) and value.elts else None
+    if isinstance(first, ast.Starred) and getattr(first.value, "id", None) == target.id:
+        return target.id, value.elts[1:]  # type: ignore[attr-defined]
+    return None
+
+
+def _is_alone(name: ast.Name, around: dict[ast.AST, ast.AST]) -> bool:
+    """Is it a place that makes the list, or reads it and does not keep it?"""
+    holders = [*_list_around(name, around)]
+    inside, *more = holders
+    if isinstance(name.ctx, ast.Store):
+        return isinstance(inside, ast.AugAssign) or _makes_list(name, inside, more)
+    if isinstance(name.ctx, ast.Del):
+        return False
+    if isinstance(inside, (ast.BinOp, ast.Starred)):
+        statement = next((each for each in holders if isinstance(each, ast.stmt)), None)
+        first: Any = None
+        if isinstance(statement, ast.Assign) and _find_appended(statement):
+            value: Any = statement.value
+            first = value.left if isinstance(value, ast.BinOp) else value.elts[0].value
+        return first is name
+    if isinstance(inside, ast.Subscript):
+        return inside.value is name
+    if isinstance(inside, ast.Attribute):
+        return bool(more) and isinstance(more[0], ast.Call) and more[0].func is inside
+    if isinstance(inside, ast.Call):
+        function: Any = inside.func
+        called = getattr(function, "attr", getattr(function, "id", ""))
+        return called in _READING and name in inside.args
+    if isinstance(inside, ast.For):
+        return inside.iter is name and name.id not in find_stored(inside.body)
+    if isinstance(inside, (ast.If, ast.While, ast.IfExp)):
+        return inside.test is name
+    return isinstance(inside, (ast.Return, ast.comprehension))
+
+
+def _makes_list(name: ast.Name, inside: Any, more: list[Any]) -> bool:
+    """Is a new list assigned to a variable, and to nothing else?"""
+    if _find_appended(inside) is not None:
+        return True
+    at: Any = None
+    if isinstance(inside, ast.Tuple) and more and isinstance(more[0], ast.Assign):
+        at, inside = inside.elts.index(name), more[0]
+    if not isinstance(inside, (ast.Assign, ast.AnnAssign)):
+        return False
+    if isinstance(inside, ast.Assign) and len(inside.targets) != 1:
+        return False
+    value: Any = inside.value
+    if at is not None:
+        target: Any = inside.targets[0]  # type: ignore[union-attr]
+        parts = getattr(value, "elts", [])
+        is_plain = isinstance(value, ast.Tuple) and len(parts) == len(target.elts)
+        starred = [each for each in (*target.elts, *parts) if isinstance(each, ast.Starred)]
+        value = parts[at] if is_plain and not starred else None
+    return isinstance(value, (ast.List, ast.ListComp))
+
+
+def _list_around(node: ast.AST, around: dict[ast.AST, ast.AST]) -> Iterator[ast.AST]:
+    while node in around:
+        node = around[node]
+        yield node

@@ -12,7 +12,8 @@ from typing import Any
 
 from lostwax.capture.flow.stand_ins import can_have_hooks
 from lostwax.location import PASSING_ON, asking_frame
-from lostwax.sym import BoolExpr, Expr
+from lostwax.sym import BoolExpr, Expr, Symbol
+from lostwax.sym.numbers.real import Real, definition
 
 PASSING_ON.add(__file__)
 _Place = tuple[str, int]
@@ -44,14 +45,14 @@ class Splits:
     def keeps(self, value: Any) -> bool:
         """Does a hook, which is asked about a value, go both ways?"""
         frame = asking_frame()
-        if not (isinstance(value, (BoolExpr, Expr)) and self._concerns(frame, value)):
+        if not (isinstance(value, (BoolExpr, Expr, Real)) and self._concerns(frame, value)):
             return False
         self._last = (frame.f_code.co_filename, frame.f_lineno)
         return True
 
-    def _concerns(self, frame: FrameType, value: BoolExpr | Expr) -> bool:
+    def _concerns(self, frame: FrameType, value: BoolExpr | Expr | Real) -> bool:
         place = (frame.f_code.co_filename, frame.f_lineno)
-        return place not in self._settled and any(s.declared for s in value.symbols())
+        return place not in self._settled and any(map(_is_declared, value.symbols()))
 
     def settle(self, file: str, line: int) -> bool:
         """Let the example answer there from now on. Returns whether that is new."""
@@ -66,3 +67,12 @@ class Splits:
             return False
         self.reasons.append(str(reason))
         return True
+
+
+def _is_declared(symbol: Symbol) -> bool:
+    """Is it a declared size, or a number that floats compute of one (`math.sqrt(n) > 2`)?"""
+    if symbol.declared:
+        return True
+    made = definition(symbol)
+    parts = [a for a in made.args if isinstance(a, Real)] if made is not None else []
+    return any(_is_declared(each) for part in parts for each in part.symbols())

@@ -231,7 +231,21 @@ def apply(op: str, *args: Number) -> Number:
     if env is None:
         return float(FUNCTIONS[op](*args))
     hints = [_hint_of(a) for a in args]
-    return _make(env, op, args, None if None in hints else float(FUNCTIONS[op](*hints)))
+    return _make(env, op, args, None if None in hints else _compute_hint(env, op, args, hints))
+
+
+def _compute_hint(env: ShapeEnv, op: str, args: tuple[Number, ...], hints: list[Any]) -> float:
+    """`op` of the example's numbers, which may not be defined: `math.sqrt(n - 3)`. In a branch that
+    the example does not take that says nothing; else who catches what is raised relies on these."""
+    try:
+        return float(FUNCTIONS[op](*hints))
+    except (ArithmeticError, ValueError):
+        if not env.facts.fits_example:
+            return math.nan
+        symbols = {s for a in args if isinstance(a, Real) for s in a.symbols()}
+        for each in sorted(symbols, key=lambda symbol: symbol.id):
+            env.assume(eq(each.expr, each.hint), "branch")  # type: ignore[arg-type]
+        raise
 
 
 def extremum(op: str, a: Number, b: Number) -> Number:
@@ -263,7 +277,8 @@ def _make_integer(env: ShapeEnv, what: Definition) -> Expr:
         if None in hints:
             found = env.unbacked(name, lo=lo, hi=hi, origin=text)
         else:
-            hint = int(FUNCTIONS[what.op](*hints))
+            is_open = any(each != each for each in hints)  # the example does not come here
+            hint = 0 if is_open else int(FUNCTIONS[what.op](*hints))
             found = env.symbol(name, hint=hint, lo=lo, hi=hi, source=text)
         reals.integers[what] = found
         (symbol,) = found.symbols()

@@ -3,6 +3,7 @@ not raise it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -36,6 +37,13 @@ def divided_as_floats(x: Tensor) -> Tensor:
         return x
 
 
+def rooted(x: Tensor) -> Tensor:
+    try:
+        return x * math.sqrt(x.shape[0] - 3)
+    except ValueError:
+        return x
+
+
 def picked(x: Tensor) -> Tensor:
     try:
         return x[2] + 1
@@ -59,7 +67,15 @@ def suppressed(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     ("function", "example"),
-    [(viewed, 1), (divided, 1), (divided_as_floats, 1), (picked, 2), (checked, 3), (suppressed, 4)],
+    [
+        (viewed, 1),
+        (divided, 1),
+        (divided_as_floats, 1),
+        (rooted, 1),
+        (picked, 2),
+        (checked, 3),
+        (suppressed, 4),
+    ],
 )
 def test_what_is_caught_is_a_branch(function: Callable[[Tensor], Tensor], example: int) -> None:
     x = torch.arange(example * 1.0)

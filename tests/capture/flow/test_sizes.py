@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -44,6 +45,18 @@ def over_the_length(x: Tensor) -> Tensor:
     return h
 
 
+def a_share(x: Tensor) -> Tensor:
+    k = int(x.shape[0] * 0.7)
+    return x[: max(1, k)].sum() + (1 if x.shape[0] / 2 == k else 0)
+
+
+def by_root(x: Tensor) -> Tensor:
+    n = x.shape[0]
+    if n > 3 and math.sqrt(n - 3) > 1.5:
+        return x * math.sqrt(n - 4)
+    return x
+
+
 def on_both(x: Tensor) -> Tensor:
     if x.shape[0] > 2 and x.sum() > 5:
         return x + 1
@@ -73,6 +86,7 @@ def by_key(x: Tensor) -> Any:
     [
         *(by_length, by_remainder, a_truth_for_an_operator, over_the_length, on_both, over_parts),
         by_key,
+        *(a_share, by_root),
     ],
 )
 def test_one_program_serves_all_sizes(function: Any, example: int) -> None:

@@ -251,7 +251,7 @@ class Hooks:
     def unbind(self, function: Any, *args: Any, **options: Any) -> Any:
         """`x.unbind(dim)`, `x.split(n)`, `x.chunk(n)`, or what the program calls so."""
         found = slice_items(function, args, options) if threads.is_capturing() else None
-        return Items(function(*args, **options)) if found is None else found
+        return self.iterate(function(*args, **options)) if found is None else found
 
     def stops(self, items: Any, stop: Any) -> Any:
         """Is a loop not asked for more items? Those that are known are all taken."""

@@ -82,6 +82,16 @@ def one_of_two_alone(x: Tensor) -> Any:
     return outs, len(outs)
 
 
+def goes_over_it_later(x: Tensor) -> Any:
+    outs = [x]
+    later = (each + 1 for each in outs)
+    if x.sum() > 0:
+        outs = outs + [x * 2]  # noqa: RUF005
+    else:
+        outs = [*outs, x * 3]
+    return outs, [*later]
+
+
 def hands_itself_over(x: Tensor) -> Any:
     outs: list[Any] = [x]
 
@@ -96,7 +106,9 @@ def hands_itself_over(x: Tensor) -> Any:
     return outs, before, count()
 
 
-@pytest.mark.parametrize("function", [one_of_two, one_of_two_alone, hands_itself_over])
+@pytest.mark.parametrize(
+    "function", [one_of_two, one_of_two_alone, hands_itself_over, goes_over_it_later]
+)
 def test_branches(function: Any) -> None:
     x = torch.arange(3.0) + 1
     run = lostwax.export(function, (x,)).module()

@@ -18,8 +18,10 @@ from lostwax.capture.flow.rewriting.exits import (
     walk_own,
 )
 
-_READING = frozenset({"len", "stack", "cat", "concat", "concatenate", "hstack", "vstack"})
-"""Functions that read a list and do not keep it."""
+_READING = frozenset({"stack", "cat", "concat", "concatenate", "hstack", "vstack"})
+"""Functions of torch's that read a list and do not keep it."""
+_METHODS = frozenset({"append", "clear", "copy", "count", "extend", "index", "insert", "pop"})
+"""Methods of a list that give nobody the list."""
 
 
 def append_in_place(function: ast.FunctionDef) -> None:
@@ -97,16 +99,24 @@ def _is_alone(name: ast.Name, around: dict[ast.AST, ast.AST]) -> bool:
     if isinstance(inside, ast.Subscript):
         return inside.value is name
     if isinstance(inside, ast.Attribute):
-        return bool(more) and isinstance(more[0], ast.Call) and more[0].func is inside
+        is_called = bool(more) and isinstance(more[0], ast.Call) and more[0].func is inside
+        return is_called and inside.attr in _METHODS
     if isinstance(inside, ast.Call):
-        function: Any = inside.func
-        called = getattr(function, "attr", getattr(function, "id", ""))
-        return called in _READING and name in inside.args
+        return name in inside.args and _reads(inside.func)
+    if isinstance(inside, ast.comprehension):  # a generator would go over it later
+        return not isinstance(more[0], ast.GeneratorExp)
     if isinstance(inside, ast.For):
         return inside.iter is name and name.id not in find_stored(inside.body)
     if isinstance(inside, (ast.If, ast.While, ast.IfExp)):
         return inside.test is name
-    return isinstance(inside, (ast.Return, ast.comprehension))
+    return isinstance(inside, ast.Return)
+
+
+def _reads(function: ast.expr) -> bool:
+    """Is it `len`, or a function of torch's that reads a list?"""
+    if isinstance(function, ast.Attribute):
+        return function.attr in _READING and getattr(function.value, "id", "") == "torch"
+    return getattr(function, "id", "") == "len"
 
 
 def _makes_list(name: ast.Name, inside: Any, more: list[Any]) -> bool:

@@ -428,6 +428,10 @@ class Repetition:
             return
         if holds is None:
             raise self._refuse(why)
+        condition = unwrap(holds) if isinstance(holds, torch.SymBool) else None
+        env = self._tracer.shape_env
+        if isinstance(condition, BoolExpr) and condition.hint is False and env.facts.fits_example:
+            raise self._refuse(f"{why}; so it is in the example")
         holds = holds.item() if isinstance(holds, torch.Tensor) else holds
         torch._check(holds, lambda: why)
 

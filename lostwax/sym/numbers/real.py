@@ -18,7 +18,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
-from lostwax.errors import DataDependentError
+from lostwax.errors import CaptureError, DataDependentError
 from lostwax.sym.env import ShapeEnv, current, decide, expect, known, specialize
 from lostwax.sym.expressions.expr import (
     Condition,
@@ -239,7 +239,7 @@ def _compute_hint(env: ShapeEnv, op: str, args: tuple[Number, ...], hints: list[
     the example does not take that says nothing; else who catches what is raised relies on these."""
     try:
         return float(FUNCTIONS[op](*hints))
-    except (ArithmeticError, ValueError):
+    except (ArithmeticError, ValueError, TypeError):  # a root of a negative number is no float
         if not env.facts.fits_example:
             return math.nan
         symbols = {s for a in args if isinstance(a, Real) for s in a.symbols()}
@@ -430,7 +430,11 @@ def _raise(a: Number, b: Number) -> Number:
         return result
     whole = isinstance(b, (int, float)) and float(b).is_integer()
     if not whole and not expect(compare(">=", a, 0.0)):
-        raise ValueError(f"({a}) ** ({b}): the base is negative, the result would be complex")
+        raise CaptureError.here(
+            f"({a}) ** ({b}): the base is negative, the result would be complex",
+            why="numbers that programs compute from sizes are real",
+            instead="compute it where the base is positive, if n > 3: ...",
+        )
     return apply("**", a, b)
 
 

@@ -53,7 +53,7 @@ def a_share(x: Tensor) -> Tensor:
 def by_root(x: Tensor) -> Tensor:
     n = x.shape[0]
     if n > 3 and math.sqrt(n - 3) > 1.5:
-        return x * math.sqrt(n - 4)
+        return x * math.sqrt(n - 4) * (n - 4) ** 0.5
     return x
 
 
@@ -264,3 +264,14 @@ def test_a_loop_that_appends_and_does_not_run_in_the_example() -> None:
     sizes = ({0: Dim("n", min=0)},)
     with pytest.raises(LostwaxError):
         lostwax.export(doubled, (torch.ones(0),), dynamic_shapes=sizes, control_flow="sizes")
+
+
+def test_a_variable_that_a_loop_sets_which_the_example_does_not_run() -> None:
+    def last(x: Tensor) -> Any:
+        for i in range(1, x.shape[0]):
+            x = x + i
+        return x, i if x.shape[0] > 1 else 0
+
+    sizes = ({0: Dim("n")},)
+    with pytest.raises(ConstraintViolationError, match="declare n = 1"):
+        lostwax.export(last, (torch.ones(1),), dynamic_shapes=sizes, control_flow="sizes")

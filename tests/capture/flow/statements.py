@@ -156,6 +156,22 @@ def catches_what_it_raises(x: Tensor) -> Any:
     return y, 2
 
 
+def catches_or_goes_on(x: Tensor) -> Any:
+    y, found = x.clone(), [x]
+    try:
+        y.add_(1)
+        if y.sum() < 0:
+            raise ValueError("below")
+        found.append(y * 2)
+    except Exception:
+        y.sub_(3)
+        found.append(x - 1)
+        kind = 3
+    else:
+        kind = 4 if x[0] > 1 else 5
+    return y * kind, found
+
+
 class Stopped(Exception):
     pass
 
@@ -185,5 +201,5 @@ def catches_in_loops(x: Tensor) -> Any:
 PROGRAMS = [
     guards, guards_of_parts, values, in_a_loop, sets_while_it_asks, leaves_a_block, leaves_a_try,
     asks_an_object, values_of_and_and_or, nested_sides_that_differ, catches_what_it_raises,
-    catches_in_loops,
+    catches_or_goes_on, catches_in_loops,
 ]  # fmt: skip

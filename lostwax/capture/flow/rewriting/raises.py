@@ -51,21 +51,22 @@ def _go_through(each: Any, numbers: Iterator[int]) -> list[ast.stmt]:
 
 def _rewrite(each: ast.Try, handled: str) -> list[ast.stmt]:
     handlers = copy.deepcopy(each.handlers)
-    body = _Handling(handlers, handled).lower(each.body)
+    body = _Handling(handlers, handled, each.orelse).lower(copy.deepcopy(each.body))
     if body is None:
         return [each]
     each.body = body
     for handler in each.handlers:
         again = ast.If(load(handled), [ast.Raise(None, None)], [])
         handler.body.insert(0, locate(again, handler))
-    if each.orelse:
-        each.orelse = [locate(ast.If(load(handled), [ast.Pass()], each.orelse), each.orelse[0])]
+    each.orelse = []
     return [locate(assign(handled, ast.Constant(False)), each), each]
 
 
 class _Handling:
-    def __init__(self, handlers: list[ast.ExceptHandler], handled: str) -> None:
-        self._handlers, self._handled = handlers, handled
+    def __init__(
+        self, handlers: list[ast.ExceptHandler], handled: str, orelse: list[ast.stmt]
+    ) -> None:
+        self._handlers, self._handled, self._orelse = handlers, handled, orelse
 
     def lower(self, block: Sequence[ast.stmt]) -> list[ast.stmt] | None:
         """A block in which what is raised is handled, and nothing follows it. None: it would be
@@ -73,9 +74,8 @@ class _Handling:
         found: list[ast.stmt] = []
         for i, each in enumerate(block):
             if _is_own(each):
-                note = locate(assign(self._handled, ast.Constant(True)), each)
                 caught = ast.Try([each], copy.deepcopy(self._handlers), [], [])
-                return [*found, note, locate(caught, each)]
+                return [*found, self._note(each), locate(caught, each)]
             found.append(each)
             if isinstance(each, ast.If) and _raises([each]):
                 rest = block[i + 1 :]
@@ -86,7 +86,13 @@ class _Handling:
                     return None
                 each.body, each.orelse = sides  # type: ignore[assignment]
                 return found
-        return found
+        if not self._orelse or never_ends(block):
+            return found
+        return [*found, self._note(self._orelse[0]), *copy.deepcopy(self._orelse)]
+
+    def _note(self, at: ast.AST) -> ast.stmt:
+        """Nothing is caught from here on."""
+        return locate(assign(self._handled, ast.Constant(True)), at)  # type: ignore[no-any-return]
 
     def _go_on(self, side: Sequence[ast.stmt], rest: Sequence[ast.stmt]) -> list[ast.stmt] | None:
         return self.lower([*side, *([] if never_ends(side) else copy.deepcopy([*rest]))])

@@ -14,6 +14,7 @@ from lostwax.ops.shapes import fail, hint, is_met, require, show, wrap_dim
 from lostwax.ops.tensors.views import is_zero_int, make_view
 from lostwax.ops.traits import Trait
 from lostwax.sym import (
+    Expr,
     Size,
     ask_for_parts,
     ceildiv,
@@ -180,7 +181,8 @@ def count_pieces(size: Size, piece: Size) -> int:
         return count
     count = max(-(-have // each), 1) if each else 1
     is_least = count == 1 or known(size > piece * (count - 1))
-    if not (is_least and known(size <= piece * count)):
+    asks = isinstance(size, Expr) and size.env.splits is not None  # else it costs a guard at most
+    if asks and not (is_least and known(size <= piece * count)):
         ask_for_parts(ceildiv(size, piece))
     decide(size <= piece * count)
     if count > 1:

@@ -227,7 +227,7 @@ def flatten_result(out: Any) -> tuple[list[Any], pytree.TreeSpec]:
     """The leaves of what the module returns; lists that hooks have made are lists."""
     outputs, spec = pytree.tree_flatten(out)
     if any(isinstance(each, list) for each in outputs):
-        from lostwax.capture.flow.lists import make_plain
+        from lostwax.capture.flow.lists.growing import make_plain
 
         return pytree.tree_flatten(make_plain(out))
     return outputs, spec

@@ -246,7 +246,11 @@ class AskedTensor(torch.Tensor):
         return wrap(t.numel()) if t.is_symbolic else super().numel()
 
     nelement = numel
-    storage_offset = _ask_method("storage_offset", "storage_offset()")
+
+    def storage_offset(self) -> Any:
+        self.fake_mode.observer.note_question(self, "storage_offset()")
+        return wrap(self.fake_type.offset)
+
     is_contiguous = _ask_method("is_contiguous", "is_contiguous()")
 
     # ------------------------------------------------------------------------------------- who asks

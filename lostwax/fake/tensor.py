@@ -260,12 +260,13 @@ def _new_symbolic(
 
 def _of_symbols(t: TensorType, device: torch.device, requires_grad: bool) -> Any:
     # As above; the last is the size of the storage: else C++ multiplies symbols to find one, at
-    # three times the cost.
+    # three times the cost. A tensor without dimensions may be given where C++ takes a number: it is
+    # not told of an offset that it would stumble over.
     return _make_wrapper(
         FakeTensor,
         _wrap_all(t.size),
         _wrap_all(t.stride),
-        wrap(t.offset),
+        wrap(t.offset) if t.size else 0,
         None,
         t.dtype,
         _STRIDED,

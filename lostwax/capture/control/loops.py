@@ -379,11 +379,16 @@ class Loop:
                 what = f"{self.what}, if it does not run once,"
                 shared[slot.start] = shared[result.tracked.root] = what
 
-    def note_sharing(self, body: RecordedFunction, results: Sequence[Any]) -> None:
+    def note_sharing(
+        self,
+        body: RecordedFunction,
+        results: Sequence[Any],
+        kept: Sequence[tuple[Root, Any]] = (),
+    ) -> None:
         """As `RecordedFunction.note_sharing`: what the body hands on as it got it is, in eager,
-        what the loop began with."""
-        roots = list(body.roots)
-        self._note_handed(roots)
+        what the loop began with. `kept`: whose memory results show in eager, beside their own."""
+        self._note_handed(body.roots)
+        roots = [*body.roots, *[root for root, _ in kept]]
         for i, root in enumerate(roots):
             for slot in self.carried:
                 if root is not None and slot.start is not None and slot.object.tracked is root:
@@ -393,7 +398,8 @@ class Loop:
             if slot.start is not None and slot.object.tracked.root in shared:
                 shared[slot.start] = f"the body of {self.what}"
         of_buffers = [each.buffers[each.name] for each in body.buffers]
-        body._replace(roots=roots).note_sharing([*results, *of_buffers])
+        found = [*results, *of_buffers, *[result for _, result in kept]]
+        body._replace(roots=roots).note_sharing(found)
 
     def _note_handed(self, roots: Sequence[Root | None]) -> None:
         """In eager the first iteration has what the loop began with, and the next one what this one

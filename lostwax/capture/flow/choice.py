@@ -17,6 +17,8 @@ from lostwax.branches import is_caught_above
 from lostwax.capture.control.cond import append_cond, find_facts, read_predicate
 from lostwax.capture.control.scope import Scope
 from lostwax.capture.flow.heap import Changes, Heap, Unmovable, refuse_numbers
+from lostwax.capture.flow.lists.choices import can_grow, find_tails, merge_tails
+from lostwax.capture.flow.lists.growth import find_makers
 from lostwax.capture.flow.merging import (
     NOTHING,
     Build,
@@ -287,7 +289,16 @@ class Choice:
         for key in {**true, **false}:
             place = false.get(key) or true[key]
             t, f = (c[key].after if key in c else place.before for c in (true, false))
-            content = merging.merge_content(place.name, t, f)
+            tails = find_tails(place, t, f)
+            if tails is not None and can_grow(place.holder):
+                found.append((place, merge_tails(merging, place, tails, self._where)))
+                continue
+            try:
+                content = merging.merge_content(place.name, t, f)
+            except Differ as error:
+                if tails is not None:
+                    error.makers = find_makers(place.holder, self._frame)
+                raise
             for (k, a), (_, b) in zip(t, f, strict=True):
                 if a is not b and not is_same_number(a, b):
                     refuse_numbers(place, k, (a, b), self._where)
@@ -314,7 +325,10 @@ class Choice:
             self._tracer.replace_value(root, self._tracer.value_of(new))
         for i, outcome in enumerate((true, false)):
             logged = [pair[i] for pair in merging.logged]
-            outcome.record(logged).note_sharing(leaves[:count])
+            kept = [(r, build(leaves)) for r, side, build in merging.kept if side is outcome]
+            recorded = outcome.record(logged)
+            recorded.roots.extend(root for root, _ in kept)
+            recorded.note_sharing([*leaves[:count], *[result for _, result in kept]])
         joined = (self._frame.f_code, self._site)
         made = [each.tracked.root for each in leaves[:count] if type(each) is FakeTensor]
         for root in (*(self._tracer.maybe_shared.keys() - known), *made):

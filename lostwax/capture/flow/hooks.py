@@ -23,7 +23,7 @@ from lostwax.capture.flow.items import (
     list_values,
     slice_items,
 )
-from lostwax.capture.flow.lists import GrowingList
+from lostwax.capture.flow.lists.growing import GrowingList
 from lostwax.capture.flow.merging import NOTHING
 from lostwax.capture.flow.repetition import LoopSite, Repetition
 from lostwax.capture.flow.rewriting.picks import Pick
@@ -203,7 +203,16 @@ class Hooks:
 
     def make_list(self, values: list[Any]) -> list[Any]:
         """A list to which a loop will append."""
-        return GrowingList(values) if threads.is_capturing() else values
+        if not threads.is_capturing() or isinstance(values, GrowingList):
+            return values
+        return GrowingList(values)
+
+    def spread(self, values: list[Any], more: Any) -> list[Any]:
+        """`[*values, *more]`, of a list that nobody else has."""
+        if isinstance(more, GrowingList) and not isinstance(values, GrowingList):
+            values = GrowingList(values)
+        values += more
+        return values
 
     def join(self, values: list[Any], more: Any) -> Any:
         """`values + more`, of a list that nobody else has."""

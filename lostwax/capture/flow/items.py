@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from lostwax.capture import threads
-from lostwax.capture.flow.lists import GrowingList
+from lostwax.capture.flow.lists.growing import GrowingList
 from lostwax.capture.flow.truths import UNSET, find_known, is_open_number
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap
@@ -187,7 +187,8 @@ def _find_open(values: Any) -> Elements | None:
     if isinstance(values, Count):
         return Elements(values.length, lambda at: values.start + at * values.step)
     if isinstance(values, GrowingList):
-        return None if values.rows is None else Elements(values.rows.length, values.rows.take)
+        span = values.find_span()
+        return None if span is None else Elements(span.length, span.take)
     if type(values) is FakeTensor and values.ndim and is_open_number(values.shape[0]):
         return Elements(values.shape[0], lambda at: values[at])
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from types import CodeType
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ import torch
 from lostwax.capture.control.outputs import ALIKE, Merger, Side, describe
 from lostwax.capture.control.scope import RecordedFunction, Scope
 from lostwax.capture.flow.heap import Changes, Content, Heap
+from lostwax.capture.flow.numbers import FLOATS, hold_number
 from lostwax.capture.flow.truths import make_tensor
 from lostwax.capture.python.containers import GONE, items, parts
 from lostwax.capture.trace.tracer import Tracer
@@ -30,10 +32,15 @@ NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 """What a variable of ours has before it is set."""
 
 
+Makers = Sequence[tuple[CodeType, list[str]]]
+
+
 class Differ(Exception):
     """The two ways have left what cannot be one value."""
 
-    def __init__(self, what: str, instead: str = "") -> None:
+    def __init__(self, what: str, instead: str = "", makers: Makers = ()) -> None:
+        self.makers = makers
+        """The functions that have made a list to which one of them appends more, and its names."""
         self.instead = instead or (
             "give both the same structure and dtype, with tensors in the places of values that "
             "differ"
@@ -132,6 +139,8 @@ class Merging:
         self.types: list[Any] = []
         self.logged: list[tuple[Logged | None, Logged | None]] = []
         self.types_of = _Types(tracer, true, false)
+        self.kept: list[tuple[Root, Outcome, Build]] = []
+        """Whose memory results show in eager, beside their own, on which way."""
         self._found: dict[tuple[int, int], Build] = {}
         self._partners: tuple[dict[int, Any], dict[int, Any]] = {}, {}
         self._alive: list[Any] = []
@@ -215,6 +224,10 @@ class Merging:
         self.types.append(found)
         self.logged.append(logged)
         return lambda results: results[index]
+
+    def give_back(self, name: str, one: Logged, other: Logged) -> Build:
+        """A tensor that the operator returns."""
+        return self._return(name, one.value, other.value, (one, other))
 
     def _fill_in(self, name: str, t: Any, f: Any) -> Build:
         """One way has not set it, and nobody reads it after that way: it may be anything."""
@@ -303,13 +316,6 @@ class Merging:
         return repr(value) if isinstance(value, ATOMS) else f"a {type(value).__name__}"
 
 
-def hold_number(
-    number: Any, dtype: torch.dtype = torch.float64, device: torch.device | None = None
-) -> torch.Tensor:
-    """A number as a tensor; by default one from which a float can be read as it was."""
-    return torch.full((), number, dtype=dtype, device=device or torch.device("cpu"))
-
-
 def fill_like(tracer: Tracer, value: Any, knows: Callable[[Any], bool]) -> Any:
     """Something of the structure of a value, computed here. Objects that were there before stay as
     they are."""
@@ -374,7 +380,6 @@ ATOMS = (
     torch.device, torch.layout, torch.memory_format, torch.Size, *SYMBOLIC,
 )  # fmt: skip
 _NUMBERS = (bool, int, torch.SymInt, torch.SymBool)
-FLOATS = (float, torch.SymFloat)
 
 
 def count_truth(tracer: Tracer, truth: bool | BoolExpr) -> Size:

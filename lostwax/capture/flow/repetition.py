@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 import torch.utils._pytree as pytree
@@ -23,28 +23,28 @@ from lostwax.capture.control.scope import RecordedFunction, Scope
 from lostwax.capture.control.selections import Turns, take_selections
 from lostwax.capture.control.while_loop import append_while
 from lostwax.capture.flow.choice import read_variables
-from lostwax.capture.flow.growth import (
+from lostwax.capture.flow.heap import ChangedPlace, Changes, Heap, Unmovable, refuse_numbers
+from lostwax.capture.flow.items import OPEN
+from lostwax.capture.flow.lists.growing import GrowingList
+from lostwax.capture.flow.lists.growth import (
     GrowError,
     Growth,
+    Store,
     find_makers,
     is_longer,
     refuse_held,
-    refuse_unknown,
 )
-from lostwax.capture.flow.heap import ChangedPlace, Changes, Heap, Unmovable, refuse_numbers
-from lostwax.capture.flow.items import OPEN
-from lostwax.capture.flow.lists import GrowingList, Rows
+from lostwax.capture.flow.lists.spans import Appended, Pending
 from lostwax.capture.flow.merging import (
     ATOMS,
-    FLOATS,
     NOTHING,
     Logged,
     Outcome,
     count_truth,
     fill_like,
-    hold_number,
     is_same_number,
 )
+from lostwax.capture.flow.numbers import DTYPES, FLOATS, find_kind, hold_number
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
 from lostwax.capture.flow.truths import KEPT, UNSET, find_known, find_undecided
 from lostwax.capture.python.containers import GONE, items
@@ -52,6 +52,7 @@ from lostwax.capture.trace.tracer import Tracer
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError, LostwaxError, asks_data
 from lostwax.fake.symbolic.node import unwrap, wrap
+from lostwax.ir.trace.views import Root
 from lostwax.location import locate_line
 from lostwax.sym import BoolExpr, eq, known
 
@@ -67,6 +68,8 @@ class LoopSite(NamedTuple):
     is_caught: bool
     grows: bool
     """Does it append to lists? Then it becomes a `scan`."""
+    keeps: bool
+    """Does its body read what earlier turns have appended?"""
     items: str = ""
     at: str = ""
     """The variables of what a `for` goes over, and of where it is."""
@@ -119,6 +122,8 @@ class Repetition:
         self._carried: dict[Path, _Carried] = {}
         self._places: dict[Any, ChangedPlace] = {}
         self._growths: dict[Any, Growth] = {}
+        self._is_left = False
+        """Do data decide whether it is left before its end?"""
         self._turns: Slot | None = None
         """Of a `scan`: the numbers of the turns."""
 
@@ -142,7 +147,7 @@ class Repetition:
         return not (self.is_symbolic or self._is_scan() or find_undecided(test) is not None)
 
     def _is_scan(self) -> bool:
-        return self._site.grows and isinstance(self._find_items(), OPEN)
+        return self._site.grows and not self._is_left and isinstance(self._find_items(), OPEN)
 
     def _find_items(self) -> Any:
         """What a `for` goes over."""
@@ -162,20 +167,18 @@ class Repetition:
             self._heap = Heap(self._tracer, self._entry)
             self._loop = Loop(self._tracer, f"`{self._where.text}`")
             self._oldest = len(self._tracer.shape_env.symbols)
-            if self._is_scan():
-                self._numbers = self._list_turns()
         self._open("the body", [*find_facts(test)[0], *self._find_limits()])
         return True
 
     def end(self) -> bool:
         """The body has run. Returns whether all is done."""
         outcome = self._close_body()
-        known = len(self._growths)
+        is_changed, known = self._open_sizes(), len(self._growths)
         new = self._find_changed(outcome)
         roots = self._loop.find_new(self._body)
-        loosened = self._open_sizes()
-        if not (new or roots or loosened or self._is_probe or len(self._growths) > known):
-            self._put_in(*self._append())
+        is_changed |= any(each.is_changed for each in self._growths.values())
+        if not (new or roots or is_changed or self._is_probe or len(self._growths) > known):
+            self._put_in(*self._append(), is_over=True)
             return True
         self._is_probe = False
         self._loop.rest += roots
@@ -184,6 +187,7 @@ class Repetition:
             if self._carried[path].replaces and (path[0] != "variable" or path[1] in self._after):
                 self._demand_tensor(name, before)
         if self._is_scan() and self._turns is None:
+            self._numbers = self._list_turns()
             self._turns = self._loop.take_rows(self._numbers)
         self._put_in([each.slot.object for each in self._carried.values()])
         return False
@@ -250,13 +254,13 @@ class Repetition:
             outcome.log([variables.get(name) for name in (*self._inside, *self._after)])
             for place in outcome.changes.values():
                 outcome.log([value for _, value in place.after])
+            rows = [row for key in self._growths for row in self._read_rows(key, outcome)]
             leaves, roots = [], []
             for path, each in self._carried.items():
                 value, root = self._log(each, outcome, self._find_leaf(path, outcome))
                 leaves.append(value)
                 roots.append(root)
             self._loop.check_carried(leaves, [each.name for each in self._carried.values()])
-            rows = [row for key in self._growths for row in self._read_rows(key, outcome)]
             leaves += [row.value for row in rows]
             roots += [row.root for row in rows]
             self._body = RecordedFunction(scope, leaves, _LEAF, [], roots)
@@ -318,11 +322,15 @@ class Repetition:
                 self._compare(("place", key, k), f"{place.name}[{k!r}]", before, after, found)
         for key, growth in self._growths.items():
             if growth.reads_last and ("last", key) not in self._carried:
-                first, (_, last) = growth.find_first(self._tracer), outcome.changes[key].after[-1]
+                first, (_, last) = growth.find_first(), outcome.changes[key].after[-1]
                 found["last", key] = (f"{growth.name}[-1]", first, last)
         if self._is_scan() and ("variable", self._site.stop) in found:
-            for key in self._growths:
-                raise refuse_unknown(self._places[key], self._where, is_left=True)
+            self._leave_early()
+        for key, growth in self._growths.items():
+            if growth.is_changed:
+                self._drop_stores(key)
+            for store, first in growth.list_starts().items():
+                found["store", key, store] = (growth.name, first, first)
         return {path: each for path, each in found.items() if path not in self._carried}
 
     # ------------------------------------------------------------------------- lists get longer
@@ -331,24 +339,36 @@ class Repetition:
         """The body appends to a list."""
         if key in self._growths:
             return
-        if not self._site.items:
-            raise refuse_unknown(place, self._where, is_left=False)
-        if not isinstance(self._find_items(), OPEN):
-            raise refuse_unknown(place, self._where, is_left=True)
         if not (self._site.grows and isinstance(place.holder, GrowingList)):
-            at = (self._site.line, self._site.column)
+            at = (self._site.line, self._site.column, False)
             makers = find_makers(place.holder, self._frame)
             refusal = refuse_held(place, self._where)
             raise GrowError(self._frame.f_code, at, makers, refusal)
-        self._growths[key] = Growth(place, self._where)
+        is_scan = self._is_scan() and not self._site.keeps
+        self._growths[key] = Growth(self._tracer, place, self._where, is_scan)
+
+    def _ask_whole(self, refusal: CaptureError) -> NoReturn:
+        """The body reads what earlier turns have appended."""
+        at = (self._site.line, self._site.column, True)
+        raise GrowError(self._frame.f_code, at, [], refusal)
+
+    def _leave_early(self) -> None:
+        """It is no `scan`: how many turns it has is known only when it has run."""
+        self._is_left, self._turns = True, None
+        self._loop.slices.clear()
+        for growth in self._growths.values():
+            growth.is_scan, growth.is_changed = False, True
+
+    def _drop_stores(self, key: Any) -> None:
+        """What a list has is to be kept otherwise."""
+        for i, path in reversed([*enumerate(self._carried)]):
+            if path[0] in ("store", "last") and path[1] == key:
+                del self._carried[path], self._loop.carried[i]
 
     def _list_turns(self) -> torch.Tensor:
         """The numbers by which the turns of a `scan` are known."""
         items = self._find_items()
-        numbers = torch.arange(items.start, items.stop, items.step)
-        why = "a loop that appends to a list does not run once"
-        torch._check(numbers.shape[0] > 0, lambda: why)
-        return numbers
+        return torch.arange(items.start, items.stop, items.step)
 
     def _find_limits(self) -> list[BoolExpr]:
         """What is known of the number of a turn."""
@@ -361,23 +381,31 @@ class Repetition:
 
     def _read_rows(self, key: Any, outcome: Outcome) -> list[Logged]:
         growth, place = self._growths[key], outcome.changes.get(key)
-        if place is None:
-            raise self._refuse(f"{growth.name} gets longer in one turn, and not in another")
-        found = growth.read(place, outcome)
-        growth.check_sizes(self._tracer.shape_env.symbols[self._oldest :])
-        return found
+        stores = self._find_stores(key, [each.slot.object for each in self._carried.values()])
+        new = self._tracer.shape_env.symbols[self._oldest :]
+        growth.read(place, outcome, stores, new)
+        return growth.rows
 
-    def _put_lists(self, shown: dict[Path, Any], rows: Sequence[Any]) -> None:
-        """Let lists have what stands for what is appended: its rows, if they are known."""
+    def _find_stores(self, key: Any, objects: Sequence[Any]) -> dict[Store, Any]:
+        """What is in the stores of a list."""
+        pairs = zip(self._carried, objects, strict=True)
+        own = {path[2]: found for path, found in pairs if path[:2] == ("store", key)}
+        return {store: own[store] for store in self._growths[key].find_stores() if store in own}
+
+    def _put_lists(self, objects: Sequence[Any], rows: Sequence[Any], is_over: bool) -> None:
+        """Let lists have what stands for what is appended."""
         left = list(rows)
         for key, growth in self._growths.items():
-            if rows:
-                growth.put_rows(left[: growth.count], self._tracer)
+            stores = self._find_stores(key, objects)
+            if is_over:
+                growth.put_rows(stores, left[: growth.count])
                 del left[: growth.count]
             else:
-                handed = shown.get(("last", key))
+                paths = dict(zip(self._carried, objects, strict=True))
+                handed = paths.get(("last", key))
                 count = partial(self._count_appended, growth)
-                growth.put_pending(count, partial(self._read_last, growth, handed))
+                last = partial(self._read_last, growth, handed)
+                growth.put_pending(stores, partial(Pending, count, last, self._ask_whole))
 
     def _count_appended(self, growth: Growth) -> Any:
         items = self._find_items()
@@ -385,7 +413,7 @@ class Repetition:
 
     def _read_last(self, growth: Growth, handed: Any) -> Any:
         """What the turn before has appended last; in the first turn what was there before."""
-        found = growth.read_first(self._tracer, partial(self._count_appended, growth))
+        found = growth.read_first(partial(self._count_appended, growth))
         return found if handed is None else handed
 
     def _compare(
@@ -461,7 +489,7 @@ class Repetition:
         if kind:
             if kind is not find_kind(after):
                 raise self._refuse(f"{name} is {_show(before)} at first, and {_show(after)} later")
-            held = hold_number(before, _DTYPES[kind])
+            held = hold_number(before, DTYPES[kind])
             return _Carried(name, self._loop.hand_on(held), held=kind)
         if is_tensor and isinstance(before, (bool, int, float)):
             before = hold_number(before, after.dtype, after.device)
@@ -480,9 +508,11 @@ class Repetition:
 
     def _find_leaf(self, path: Path, outcome: Outcome) -> Any:
         kind, key, *rest = path
+        if kind == "store":
+            return self._growths[key].find_after(rest[0])
         if kind == "last":
             last = outcome.changes[key].after[-1][1]
-            return last.take(-1) if isinstance(last, Rows) else last
+            return last.take(-1) if isinstance(last, Appended) else last
         if kind == "variable":
             value = outcome.variables[key]
         else:
@@ -494,7 +524,9 @@ class Repetition:
             value = value[each]
         return value
 
-    def _put_in(self, objects: Sequence[Any], rows: Sequence[Any] = ()) -> None:
+    def _put_in(
+        self, objects: Sequence[Any], rows: Sequence[Any] = (), is_over: bool = False
+    ) -> None:
         """Let variables and places have these in the places of what is handed on, and of what is
         appended."""
         shown = {
@@ -505,23 +537,33 @@ class Repetition:
         for name in self._names:
             value = _replace(("variable", name), self._before.get(name, GONE), shown)
             self._given[name] = UNSET if value is GONE else value
-        if self._turns is not None and not rows:
+        if self._turns is not None and not is_over:
             self._at = self._given[self._site.at] = self._turns.object.item()
         for key, place in self._places.items():
             if key not in self._growths:
                 place.write([(k, _replace(("place", key, k), v, shown)) for k, v in place.before])
-        self._put_lists(shown, rows)
+        self._put_lists(objects, rows, is_over)
 
     def _append(self) -> tuple[list[Any], list[Any]]:
         if self._turns is None:
-            return append_while(self._loop, self._condition, self._body), []
+            results = append_while(self._loop, self._condition, self._body)
+            self._loop.note_sharing(self._body, results, self._list_appended(results))
+            return results, []
+        why = "a loop that appends to a list does not run once"
+        torch._check(self._numbers.shape[0] > 0, lambda: why)
         items, length = self._find_items(), unwrap(self._numbers.shape[0])
         turns = Turns(self._turns, unwrap(self._at), unwrap(items.start), items.step, length)
         take_selections(self._loop, self._body, turns)
         results = append_scan(self._loop, self._body, length)
-        self._loop.note_sharing(self._body, results)
+        self._loop.note_sharing(self._body, results, self._list_appended(results))
         count = len(self._carried)
         return results[:count], results[count:]
+
+    def _list_appended(self, results: Sequence[Any]) -> list[tuple[Root, Any]]:
+        """Whose memory the elements of lists show, in eager, with what they are in here."""
+        pairs = zip(self._carried, results, strict=False)
+        stores = [(path[1], result) for path, result in pairs if path[0] == "store"]
+        return [(root, found) for key, found in stores for root in self._growths[key].roots]
 
     def _refuse(self, what: str) -> CaptureError:
         return CaptureError(
@@ -568,15 +610,5 @@ def _show(value: Any) -> str:
     return repr(value) if isinstance(value, ATOMS) else f"a {type(value).__name__}"
 
 
-def find_kind(value: Any) -> tuple[type, ...]:
-    """The classes of numbers of which this is one."""
-    return next((kind for kind in _DTYPES if isinstance(value, kind)), ())
-
-
-_DTYPES: dict[tuple[type, ...], torch.dtype] = {
-    (bool, torch.SymBool): torch.bool,
-    (int, torch.SymInt): torch.int64,
-    FLOATS: torch.float64,
-}
 _LEAF = pytree.tree_structure(0)
 _LEAVES = (torch.Tensor, bool, int, float, *SYMBOLIC)

@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 from lostwax.capture import threads
 from lostwax.capture.flow.choice import ExtendError
 from lostwax.capture.flow.elements import PickError
-from lostwax.capture.flow.growth import GrowError
 from lostwax.capture.flow.heap import Heap
 from lostwax.capture.flow.hooks import HOOKS
+from lostwax.capture.flow.lists.growth import GrowError
+from lostwax.capture.flow.merging import Makers
 from lostwax.capture.flow.open_regions import close_regions, count_open
 from lostwax.capture.flow.rewriting.exits import NotRewritable
 from lostwax.capture.flow.rewriting.picks import Pick
@@ -281,6 +282,9 @@ def _extend(plans: dict[FunctionKey, Plan], error: ExtendError) -> None:
     extended = plan._replace(extended=plan.extended | {at})
     obstacle = _find_obstacle(key, extended)
     if at in plan.extended or obstacle is not None:
+        if error.why.makers and _make_lists(plans, error.why.makers):
+            plans[key] = plans[key]._replace(extended=plan.extended - {at})
+            return
         refusal = CaptureError(
             f"the two sides of an `if` on data do not agree: {error.why}.\n  at {error.where}\n"
             "  why: the program goes on with what one of them leaves, and must know what it is\n"
@@ -296,7 +300,13 @@ def _grow(plans: dict[FunctionKey, Plan], error: GrowError) -> bool:
     """Let functions make their lists as such that loops append to. Returns whether that is new."""
     before, key = {**plans}, key_of(error.code)
     plans[key] = plans[key]._replace(growing=plans[key].growing | {error.at})
-    for code, names in error.makers:
+    _make_lists(plans, error.makers)
+    return plans != before
+
+
+def _make_lists(plans: dict[FunctionKey, Plan], makers: Makers) -> bool:
+    before = {**plans}
+    for code, names in makers:
         key = key_of(code)
         if can_have_hooks(code) and (key in plans or _find_obstacle(key) is None):
             plan = plans.get(key, Plan())

@@ -17,7 +17,7 @@ from lostwax.errors import CaptureError
 from lostwax.fake import rule_cache, shared_rule_cache
 from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.mode import functional
-from lostwax.fake.symbolic.node import unwrap
+from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.fake.write import flatten
 from lostwax.ir.graph.numbers import SymbolOrigin, number_sources, solve_size
@@ -25,7 +25,7 @@ from lostwax.ir.trace.log import SHARED, Value, new_value
 from lostwax.ir.trace.views import View, make_root, track, track_view, track_views
 from lostwax.ops.registry import Operator, aten, has_trait
 from lostwax.ops.traits import Trait
-from lostwax.sym import Expr
+from lostwax.sym import Expr, Symbol
 from lostwax.types import TensorType
 
 if TYPE_CHECKING:
@@ -272,6 +272,10 @@ def _record_strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeT
 def record_data_read(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """An operator that asks for data: `item`, `equal`."""
     func = record.overload
+    if Trait.READS_NUMBER in record.traits and isinstance(args[0], FakeTensor):
+        number = _derive_number(tracer, tracer.value_of(args[0]))
+        if number is not None:
+            return wrap(number)
     out = tracer.compute(func, args, kwargs)
     if isinstance(out, FakeTensor):  # its value is known here, and still the program computes it
         return tracer.set_results(tracer.add_step(func, args, kwargs), out)
@@ -283,6 +287,49 @@ def record_data_read(tracer: Tracer, record: Operator, args: Any, kwargs: dict[s
                 if tracer.scope is not None:
                     tracer.scope.numbers.add(source)
     return out
+
+
+def _derive_number(tracer: Tracer, value: Value) -> Expr | None:
+    """The number in a tensor that was computed from one whose number is known: after `n.item()`,
+    `(8 - n).item()` is 8 - n. So a size that is padded by it is known to be 8."""
+    step = value.step
+    if step is None or step.target not in _DIFFERENCES or step.kwargs or len(step.args) != 2:
+        return None
+    parts = [_find_number(tracer, each) for each in step.args]
+    if any(part is None for part in parts) or _find_dtype(value) is not torch.int64:
+        return None
+    if step.target is aten.rsub.Scalar:
+        parts.reverse()
+    (least, most), (lower, higher) = (_find_limits(tracer, part) for part in parts)
+    limits = torch.iinfo(torch.int64)
+    fits = limits.min <= least - higher and most - lower <= limits.max
+    found = parts[0] - parts[1] if fits else None
+    return found if isinstance(found, Expr) else None
+
+
+def _find_number(tracer: Tracer, part: Any) -> Any:
+    """An integer, or the one that the program has read off this tensor."""
+    if part.__class__ is int or isinstance(part, Expr):
+        return part
+    if part.__class__ is not Value or _find_dtype(part) is not torch.int64:
+        return None
+    for source, origin in reversed(tracer.origins.items()):
+        if origin.value is part and origin.dim is None and source not in tracer.ended:
+            return source.expr if isinstance(source, Symbol) else None
+    return None
+
+
+def _find_dtype(value: Value) -> torch.dtype | None:
+    return None if value.type is None else value.type.dtype
+
+
+def _find_limits(tracer: Tracer, number: Any) -> tuple[int, int]:
+    lo, hi = tracer.shape_env.bounds(number)
+    limits = torch.iinfo(torch.int64)
+    return limits.min if lo is None else lo, limits.max if hi is None else hi
+
+
+_DIFFERENCES = {aten.sub.Tensor, aten.sub.Scalar, aten.rsub.Scalar}
 
 
 def record_literal(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:

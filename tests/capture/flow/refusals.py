@@ -92,10 +92,10 @@ def other_keys(x: Tensor) -> dict[str, Tensor]:
 
 
 def selects(x: Tensor) -> Tensor:
-    return x[x > 0]
+    return torch.stack([t for t in (*x, x[0].abs() + 1) if t > 0])
 
 
-@refuse("what the comprehension makes has 1 elements", r"x\[x > 0\]", selects)
+@refuse("the module returns a list", r"torch.stack\(list\)", selects)
 def filters(x: Tensor) -> Any:
     return [t for t in x if t > 0]
 
@@ -178,21 +178,21 @@ def begins_with_a_number(x: Tensor) -> Any:
 # -------------------------------------------------------------------------------------------- loops
 
 
-def writes_to_the_largest(x: Tensor) -> Tensor:
-    out, n = torch.zeros(50, 3), 0
-    while x.sum() < 100:
-        x = x + 1
-        out[n] = x
-        n += 1
-    return out[:n]
-
-
-@refuse("found gets longer in a loop", "a tensor of the largest size", writes_to_the_largest)
-def appends(x: Tensor) -> Tensor:
+def goes_on_with_a_part(x: Tensor) -> Tensor:
     found = [x]
     while x.sum() < 100:
         x = x + 1
         found.append(x)
+    return torch.stack(found)[:-1]
+
+
+@refuse("list.pop is called on a list", r"compute with torch.stack\(list\)", goes_on_with_a_part)
+def pops(x: Tensor) -> Tensor:
+    found = [x]
+    while x.sum() < 100:
+        x = x + 1
+        found.append(x)
+    found.pop()
     return torch.stack(found)
 
 

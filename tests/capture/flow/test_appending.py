@@ -438,59 +438,6 @@ def write_to_an_element(x: Tensor) -> Any:
     return torch.stack(found), h
 
 
-def sizes_differ(x: Tensor) -> Tensor:
-    found = []
-    for t in range(x.shape[0]):
-        found.append(x[: t + 1].sum(1))
-    return torch.cat(found)
-
-
-def data_decide_sizes(x: Tensor) -> Tensor:
-    found = []
-    for t in range(x.shape[0]):
-        found.append(x[t][x[t] > 0])
-    return torch.cat(found)
-
-
-def append_tuples(x: Tensor) -> Tensor:
-    found = []
-    for t in range(x.shape[0]):
-        found.append((x[t], x[t] + 1))
-    return torch.stack([a for a, _ in found])
-
-
-def append_by_while(x: Tensor) -> Tensor:
-    found, t = [], 0
-    while t < x.shape[0]:
-        found.append(x[t])
-        t += 1
-    return torch.stack(found)
-
-
-def leave_early(x: Tensor) -> Tensor:
-    found = []
-    for t in range(x.shape[0]):
-        found.append(x[t])
-        if x[t].sum() > 3:
-            break
-    return torch.stack(found)
-
-
-def append_sometimes(x: Tensor) -> Tensor:
-    found = []
-    for t in range(x.shape[0]):
-        if x[t].sum() > 0:
-            found.append(x[t])
-    return torch.stack(found)
-
-
-def stack_inside(x: Tensor) -> Tensor:
-    found = [torch.ones(2, 3)]
-    for t in range(x.shape[0]):
-        found.append(x[t] * torch.stack(found).sum(0))
-    return torch.stack(found)
-
-
 def return_it(x: Tensor) -> Any:
     found = []
     for t in range(x.shape[0]):
@@ -560,13 +507,6 @@ def read_what_lies_otherwise(x: Tensor) -> Tensor:
         (write_a_part_of_what_is_appended, "a tensor is appended to found that the loop writes"),
         (write_afterwards, "a tensor is written to, and the body of"),
         (write_to_an_element, "a tensor is written to, and the body of"),
-        (sizes_differ, "what is appended to found has another size in each turn"),
-        (data_decide_sizes, "what is appended to found has another size in each turn"),
-        (append_tuples, "a tuple is appended to found"),
-        (append_by_while, "found gets longer in a loop that is a `while`"),
-        (leave_early, "found has 1 elements on the True side, and 2 on the False side"),
-        (append_sometimes, "found has 1 elements on the True side, and 0 on the False side"),
-        (stack_inside, "torch.stack of a list in the loop that appends to it"),
         (return_it, "the module returns a list to which a loop appends"),
         (sum_it, "a list to which a loop has appended is iterated"),
         (pop_it, "list.pop is called on a list to which a loop has appended"),

@@ -495,13 +495,13 @@ def goes_on_with_an_iterator(x: Tensor) -> Tensor:
         (goes_on_with_an_iterator, "a loop over an iterator is left where data say so"),
         (differ, r"do not agree: the result is a tuple on the True side, and float32\[3\]"),
         (raises_in_a_loop, "a loop on data raises ValueError: no"),
-        (grows, "found gets longer in a loop that is a `while`"),
+        (grows, "the module returns a list to which a loop appends"),
         (
             fills_an_array,
             "the True side of an `if` on data changes found, and that cannot be undone",
         ),
         (may_not_run_once, "a tensor is written to, and `while y.sum.. < 5:`, if it does not run"),
-        (filters, "what the comprehension makes has 1 elements on the True side, and 0"),
+        (filters, "the module returns a list to which a loop appends"),
     ],
 )
 def test_what_cannot_be_one_program_is_refused_with_its_line(function: Any, text: str) -> None:

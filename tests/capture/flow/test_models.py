@@ -18,7 +18,9 @@ from sweep.libraries import load_transformers
 
 pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers")
 CHOSEN = [
-    m for m in MODELS if m.name.startswith(("Longformer", "Nystrom", "Llava", "Mamba", "Jamba"))
+    m
+    for m in MODELS
+    if m.name.startswith(("Longformer", "Nystrom", "Llava", "Mamba", "Jamba", "Vilt"))
 ]
 
 

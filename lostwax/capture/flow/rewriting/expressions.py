@@ -503,6 +503,20 @@ class _Replacing(ast.NodeTransformer):
             return locate(hook("join", node.left, node.right), node)  # type: ignore[no-any-return]
         return node
 
+    def visit_List(self, node: ast.List) -> ast.expr:
+        """`[a, *values, b]`, where the values may be a list whose length is open: one after the
+        other, as Python does it."""
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load) or not any(
+            isinstance(each, ast.Starred) for each in node.elts
+        ):
+            return node
+        made: ast.expr = ast.List([], ast.Load())
+        for each in node.elts:
+            values = each.value if isinstance(each, ast.Starred) else ast.List([each], ast.Load())
+            made = hook("spread", made, values)
+        return locate(made, node)  # type: ignore[no-any-return]
+
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
         asked = {**_COMPARISONS, **({} if _is_with_constant(node) else _IDENTITIES)}

@@ -49,8 +49,9 @@ class Plan(NamedTuple):
 
     extended: frozenset[tuple[int, int]] = frozenset()
     """The places of each `if` whose sides go on to the end of the function."""
-    growing: frozenset[tuple[int, int]] = frozenset()
-    """The places of loops that append to lists."""
+    growing: frozenset[tuple[int, int, bool]] = frozenset()
+    """The places of loops that append to lists; True: of those that read what they have appended,
+    too."""
     lists: frozenset[str] = frozenset()
     """The variables of these lists."""
     picks: tuple[Pick, ...] = ()

@@ -29,10 +29,12 @@ from lostwax.capture.flow.rewriting.names import ITEMS
 
 
 def add_hooks(
-    function: ast.FunctionDef, outside: Names, growing: frozenset[tuple[int, int]] = frozenset()
+    function: ast.FunctionDef,
+    outside: Names,
+    growing: frozenset[tuple[int, int, bool]] = frozenset(),
 ) -> None:
     """Rewrite the body of a function; `outside`: the names in it that are globals;
-    `growing`: the places of the loops that append to lists."""
+    `growing`: the places of the loops that append to lists, and whether they read them."""
     hooking, around = _Hooking(function, outside, growing), find_nonlocal(function)
     function.body = hooking.go_through(function.body, is_caught=False)
     if hooking.moved:  # variables of this function, also where inner ones alone set them
@@ -44,7 +46,7 @@ def add_hooks(
 
 class _Hooking:
     def __init__(
-        self, function: ast.FunctionDef, outside: Names, growing: frozenset[tuple[int, int]]
+        self, function: ast.FunctionDef, outside: Names, growing: frozenset[tuple[int, int, bool]]
     ) -> None:
         self.outside, self._growing = outside, growing
         self.moved: set[str] = set()
@@ -228,7 +230,8 @@ class _Hooking:
         after = [name for name in names if name in loop.live]  # type: ignore[attr-defined]
         place = loop.lineno, loop.col_offset
         of_items = (loop.items, loop.at) if loop.is_for else ("", "")
-        at = _constant((*place, is_caught, place in self._growing, *of_items, loop.stop))
+        growing = [(*place, keeps) in self._growing for keeps in (False, True)]
+        at = _constant((*place, is_caught, *growing, *of_items, loop.stop))
         tested: list[ast.stmt] = [*loop.asking, assign(test, loop.test)]
         block = loop.body
         live = frozenset([test, *loop.live_inside, *loop.live])  # type: ignore[attr-defined]

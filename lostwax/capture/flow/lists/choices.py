@@ -1,0 +1,126 @@
+"""Lists to which one side of an `if` on data appends more than the other.
+
+What either of them appends is laid into tensors that the operator returns, which have more rows or
+fewer; in the list something stands for them (`spans.py`). Must not know how the sides are recorded.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from lostwax.capture.flow.heap import ChangedPlace, Content
+from lostwax.capture.flow.lists.columns import Column, Columns
+from lostwax.capture.flow.lists.growing import GrowingList
+from lostwax.capture.flow.lists.spans import Numbers, Pending, Pieces, Rows
+from lostwax.capture.flow.merging import Differ, Merging, Outcome
+from lostwax.location import Location
+from lostwax.sym import Expr, Size
+
+Tails = tuple[list[Any], list[Any]]
+
+
+def find_tails(place: ChangedPlace, t: Content, f: Content) -> Tails | None:
+    """What the two sides append to a list, if it is not as much, and all that they do to it."""
+    count = len(place.before)
+    if not isinstance(place.holder, list) or len(t) == len(f) or min(len(t), len(f)) < count:
+        return None
+    for content in (t, f):
+        if any(a is not b for (_, a), (_, b) in zip(place.before, content, strict=False)):
+            return None
+    one, other = ([value for _, value in content[count:]] for content in (t, f))
+    return one, other
+
+
+def merge_tails(
+    merging: Merging, place: ChangedPlace, tails: Tails, where: Location
+) -> Callable[[Sequence[Any]], Content]:
+    """How the list is made of the two."""
+    added = [*tails[0], *tails[1]]
+    columns = Columns(added[0], merging.tracer, where)
+    if not all(column.is_known for column in columns.list):
+        raise Differ(f"{place.name} gets a {type(added[0]).__name__} on one side only")
+    if columns.find_misfit(added) is not None or not columns.note(added):
+        raise Differ(f"{place.name} gets elements of several kinds")
+    for column in columns.list:
+        _check_sizes(merging, place, column)
+    sides = (merging.true, merging.false)
+    builds = []
+    for i, column in enumerate(columns.list):
+        made = []
+        for side, tail in zip(sides, tails, strict=True):
+            _, leaves = columns.take_leaves(tail)[i]
+            settled = [_settle(side, leaf) for leaf in leaves]
+            made.append(side.make(partial(_lay_out, column, settled)))
+        found = {}
+        for part in made[0]:
+            one, other = (side.find(each[part]) for side, each in zip(sides, made, strict=True))
+            found[part] = merging.give_back(place.name, one, other)
+            merging.kept += [
+                (_find_root(side, leaf), side, found[part])
+                for side, tail in zip(sides, tails, strict=True)
+                for leaf in columns.take_leaves(tail)[i][1]
+                if part == "rows" and not column.kind
+            ]
+        builds.append(found)
+
+    def build(results: Sequence[Any]) -> Content:
+        spans = [{part: each(results) for part, each in found.items()} for found in builds]
+        return [*place.before, (len(place.before), columns.stand_for(spans))]
+
+    return build
+
+
+def _lay_out(column: Column, leaves: Sequence[Any]) -> dict[str, torch.Tensor]:
+    laid = [column.lay_out(leaf) for leaf in leaves]
+    if not laid:
+        return column.list_starts()
+    return {part: torch.cat([each[part] for each in laid]) for part in laid[0]}
+
+
+def _check_sizes(merging: Merging, place: ChangedPlace, column: Column) -> None:
+    """Sizes that only one side knows are those of pieces."""
+    sizes = () if column.type is None else column.type.size
+
+    def is_of_one_side(size: Size) -> bool:
+        return isinstance(size, Expr) and any(s in merging.tracer.ended for s in size.symbols())
+
+    if any(map(is_of_one_side, sizes[1:])):
+        raise Differ(f"{place.name} gets a tensor whose size is known on one side only")
+    if sizes and is_of_one_side(sizes[0]):
+        column.is_ragged = True
+
+
+def _settle(side: Outcome, leaf: Any) -> Any:
+    """What is appended, as it was when the side ended."""
+    if isinstance(leaf, Pending):
+        raise Differ("a list gets longer in a loop inside of a side")
+    if isinstance(leaf, torch.Tensor):
+        return side.scope.tracer.temporary(_find(side, leaf).value)
+    if not isinstance(leaf, (Rows, Numbers, Pieces)):
+        return leaf
+    settled = copy.copy(leaf)
+    settled.tensor = _settle(side, leaf.tensor)
+    if isinstance(settled, Pieces):
+        settled.lengths = _settle(side, settled.lengths)
+    return settled
+
+
+def _find(side: Outcome, tensor: torch.Tensor) -> Any:
+    found = side.find(tensor)
+    if found.root in side.scope.writes:
+        raise Differ("a tensor is appended that the side writes to")
+    return found
+
+
+def _find_root(side: Outcome, leaf: Any) -> Any:
+    return _find(side, leaf.tensor if isinstance(leaf, (Rows, Pieces)) else leaf).root
+
+
+def can_grow(holder: Any) -> bool:
+    """Is it a list that may hold what stands for several elements?"""
+    return isinstance(holder, GrowingList)

@@ -1,0 +1,222 @@
+"""How elements of lists are kept in tensors: a column for each place of an element.
+
+An element is a tensor, a number, or a tuple of such; what stands for several (`spans.py`) can be
+kept with them. Must not know who appends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from lostwax.capture.control.scope import are_equal
+from lostwax.capture.flow.lists.spans import Appended, Numbers, Pieces, Rows, Tuples
+from lostwax.capture.flow.numbers import DTYPES, find_kind, hold_number
+from lostwax.capture.trace.tracer import Tracer
+from lostwax.fake.symbolic.node import unwrap, wrap
+from lostwax.location import Location
+from lostwax.sym import Expr
+from lostwax.types import TensorType, contiguous_strides
+
+
+class Shape(NamedTuple):
+    """How the elements of a list are made: a leaf, or a tuple of such."""
+
+    parts: tuple[Shape, ...] | None = None
+
+    @staticmethod
+    def of(element: Any) -> Shape:
+        if isinstance(element, Tuples):
+            return Shape(tuple(map(Shape.of, element.parts)))
+        return Shape(tuple(map(Shape.of, element))) if type(element) is tuple else Shape()
+
+    def build(self, spans: Iterator[Appended]) -> Appended:
+        if self.parts is None:
+            return next(spans)
+        return Tuples([part.build(spans) for part in self.parts])
+
+
+def flatten_element(element: Any) -> list[Any]:
+    if isinstance(element, Tuples) or type(element) is tuple:
+        parts = element.parts if isinstance(element, Tuples) else element
+        return [leaf for each in parts for leaf in flatten_element(each)]
+    return [element]
+
+
+class Column:
+    """What is in one place of the elements that a loop appends."""
+
+    def __init__(self, leaf: Any, tracer: Tracer, where: Location) -> None:
+        self._where = where
+        self.kind: tuple[type, ...] = ()
+        """The classes of numbers, if it has such."""
+        self.is_ragged = isinstance(leaf, Pieces)
+        """Do its tensors differ in their first size?"""
+        self.type: TensorType | None = None
+        """What one element is."""
+        self.is_dense = True
+        """Are all tensors contiguous, as the rows of one are?"""
+        self.least: int | None = None
+        if isinstance(leaf, Numbers):
+            self.kind = next(k for k, dtype in DTYPES.items() if dtype is leaf.tensor.dtype)
+        else:
+            self.kind, self.type = find_kind(leaf), find_type(leaf, tracer)
+
+    @property
+    def is_known(self) -> bool:
+        """Is it something that can be kept in a tensor?"""
+        return bool(self.kind) or self.type is not None
+
+    def fits(self, leaf: Any) -> bool:
+        """Can it have this, too?"""
+        if self.kind:
+            if isinstance(leaf, Numbers):
+                return leaf.tensor.dtype is DTYPES[self.kind]
+            return find_kind(leaf) is self.kind
+        return isinstance(leaf, (torch.Tensor, Rows, Pieces))
+
+    def list_starts(self) -> dict[str, torch.Tensor]:
+        """What is in its stores at first."""
+        if self.kind:
+            return {"rows": torch.zeros(0, dtype=DTYPES[self.kind])}
+        assert self.type is not None
+        size = [wrap(n) if isinstance(n, Expr) else n for n in self.type.size]
+        size = [0, *(size[1:] if self.is_ragged else size)]
+        rows = torch.zeros(size, dtype=self.type.dtype, device=self.type.device)
+        if not self.is_ragged:
+            return {"rows": rows}
+        return {"rows": rows, "lengths": torch.zeros(0, dtype=torch.int64)}
+
+    def lay_out(self, leaf: Any) -> dict[str, torch.Tensor]:
+        """What is laid into its stores for one thing that is appended."""
+        if self.kind:
+            if isinstance(leaf, Numbers):
+                return {"rows": leaf.tensor}
+            return {"rows": hold_number(leaf, DTYPES[self.kind]).reshape(1)}
+        if not self.is_ragged:
+            return {"rows": leaf.in_order(9) if isinstance(leaf, Rows) else leaf.unsqueeze(0)}
+        if isinstance(leaf, Pieces):
+            return {"rows": leaf.tensor, "lengths": leaf.lengths}
+        if isinstance(leaf, Rows):
+            rows = leaf.in_order(9)
+            lengths = torch.full((rows.shape[0],), rows.shape[1])
+            return {"rows": rows.flatten(0, 1), "lengths": lengths}
+        return {"rows": leaf, "lengths": torch.full((1,), leaf.shape[0])}
+
+    def lay_out_turn(self, leaf: Any) -> torch.Tensor:
+        """The row of a `scan` for one thing that is appended."""
+        if self.kind:
+            return hold_number(leaf, DTYPES[self.kind])
+        if self.is_ragged:
+            return torch.full((), leaf.shape[0])
+        return leaf.in_order(9) if isinstance(leaf, Rows) else leaf
+
+    def stand_for(self, found: Mapping[str, torch.Tensor]) -> Appended:
+        """What stands for its elements, that are in these tensors."""
+        if self.kind:
+            return Numbers(found["rows"], self._where, self.least)
+        if self.is_ragged:
+            return Pieces(found["rows"], found["lengths"], self._where)
+        return Rows(found["rows"], self._where, self.is_dense)
+
+    def note(self, leaves: Sequence[Any], tracer: Tracer) -> None:
+        """See what is appended."""
+        types = [t for leaf in leaves if (t := find_type(leaf, tracer)) is not None]
+        if types:
+            self.type, self.is_dense = types[-1], all(map(_is_dense, types))
+        if any(isinstance(leaf, Rows) and not leaf.is_dense for leaf in leaves):
+            self.is_dense = False
+        bounds = [tracer.shape_env.bounds(unwrap(n))[0] for n in leaves if _is_integer(n)]
+        known = [lo for lo in bounds if lo is not None]
+        self.least = min(known) if known and len(known) == len(leaves) else None
+
+
+def find_type(leaf: Any, tracer: Tracer) -> TensorType | None:
+    """What one tensor is, of those that are there or that something stands for."""
+    if isinstance(leaf, Rows):
+        t = tracer.adopt(leaf.tensor).fake_type
+        return t.replace(size=t.size[1:], stride=t.stride[1:], offset=0)
+    if isinstance(leaf, Pieces):
+        return tracer.adopt(leaf.tensor).fake_type
+    return tracer.adopt(leaf).fake_type if isinstance(leaf, torch.Tensor) else None
+
+
+def _is_dense(t: TensorType) -> bool:
+    return are_equal(t.stride, contiguous_strides(t.size))
+
+
+def _is_integer(number: Any) -> bool:
+    return isinstance(number, (int, torch.SymInt)) and not isinstance(number, bool)
+
+
+class Columns:
+    """All that is in the elements of a list."""
+
+    def __init__(self, sample: Any, tracer: Tracer, where: Location) -> None:
+        self._tracer = tracer
+        self.sample, self.shape = sample, Shape.of(sample)
+        self.list = [Column(leaf, tracer, where) for leaf in flatten_element(sample)]
+
+    def find_misfit(self, elements: Sequence[Any]) -> Any:
+        """An element that is made otherwise; None if there is none."""
+        for each in elements:
+            if Shape.of(each) != self.shape:
+                return each
+            pairs = zip(self.list, flatten_element(each), strict=True)
+            if not all(column.fits(leaf) for column, leaf in pairs):
+                return each
+        return None
+
+    def take_leaves(self, elements: Sequence[Any]) -> list[tuple[Column, list[Any]]]:
+        """What the elements have in each column."""
+        leaves = [flatten_element(each) for each in elements]
+        return [(column, [each[i] for each in leaves]) for i, column in enumerate(self.list)]
+
+    def note(self, elements: Sequence[Any]) -> bool:
+        """See these elements. Returns whether tensors are alike, but for their first size."""
+        for column, leaves in self.take_leaves(elements):
+            column.note(leaves, self._tracer)
+            types = [t for leaf in leaves if (t := find_type(leaf, self._tracer)) is not None]
+            if not all(_is_alike(types[0], t) for t in types[1:]):
+                return False
+            if not all(are_equal(types[0].size, t.size) for t in types[1:]):
+                column.is_ragged = True
+        return True
+
+    def stand_for(self, found: Sequence[Mapping[str, torch.Tensor]]) -> Appended:
+        pairs = zip(self.list, found, strict=True)
+        return self.shape.build(iter([column.stand_for(each) for column, each in pairs]))
+
+
+def _is_alike(one: TensorType, other: TensorType) -> bool:
+    """Are they of one type, but for the first size?"""
+    return (one.dtype, one.device, one.ndim) == (other.dtype, other.device, other.ndim) and (
+        are_equal(one.size[1:], other.size[1:])
+    )
+
+
+def join_elements(parts: Sequence[Any], tracer: Tracer, where: Location) -> Appended | None:
+    """What stands for all of these elements, some of which stand for several already; None if they
+    are not of one kind."""
+    columns = Columns(parts[0], tracer, where)
+    if not all(column.is_known for column in columns.list):
+        return None
+    if columns.find_misfit(parts) is not None or not columns.note(parts):
+        return None
+    found = []
+    for column, leaves in columns.take_leaves(parts):
+        laid = [column.lay_out(leaf) for leaf in leaves]
+        found.append({part: torch.cat([each[part] for each in laid]) for part in laid[0]})
+        _note_copies(tracer, leaves, found[-1]["rows"])
+    return columns.stand_for(found)
+
+
+def _note_copies(tracer: Tracer, leaves: Sequence[Any], copy: torch.Tensor) -> None:
+    """In eager the elements are the tensors themselves: none of them may be written to."""
+    kept = [each.tensor if isinstance(each, (Rows, Pieces)) else each for each in leaves]
+    for each in kept:
+        if isinstance(each, torch.Tensor):
+            roots = tracer.adopt(each).tracked.root, tracer.adopt(copy).tracked.root
+            tracer.maybe_shared.update(dict.fromkeys(roots, "a list to which a loop appends"))

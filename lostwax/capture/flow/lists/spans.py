@@ -1,0 +1,253 @@
+"""What stands in a list for the elements that a loop has appended to it, we do not know how many.
+
+`Rows` are tensors of one type, `Pieces` tensors of which each has a length of its own, `Numbers`
+are numbers, and `Tuples` tuples of these. Each answers for one element by its place, for those of a
+part, and for those backwards. Must not know how a loop is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from lostwax.errors import CaptureError
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.location import PASSING_ON, Location
+from lostwax.sym import Expr, learn
+
+PASSING_ON.add(__file__)
+WHY = "it has as many elements as a loop has turns, which is known only when the program runs"
+INSTEAD = (
+    "torch.stack(list, dim), torch.cat(list, dim), len(list), list[i], list[::-1] and "
+    "`for x in list` are understood; compute with torch.stack(list)"
+)
+JOINING: dict[Any, Callable[..., Any]] = {}
+"""What functions of torch do with a list that has such elements: `joining.py`."""
+
+
+def refuse(what: str) -> CaptureError:
+    return CaptureError.here(what, why=WHY, instead=INSTEAD)
+
+
+class Span:
+    """Some elements of a list, we do not know how many."""
+
+    @property
+    def length(self) -> Any:
+        raise NotImplementedError
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        """A function of torch is given the list, which torch looks into."""
+        join = JOINING.get(function)
+        if join is None:
+            name = getattr(function, "__name__", "a function of torch")
+            raise refuse(f"{name} is given a list to which a loop has appended")
+        return join(*args, **(kwargs or {}))
+
+
+class Pending(Span):
+    """The elements that a loop will have appended, while it is recorded."""
+
+    def __init__(
+        self,
+        count: Callable[[], Any],
+        read_last: Callable[[], Any],
+        ask_whole: Callable[[CaptureError], NoReturn],
+    ) -> None:
+        self._count, self.read_last = count, read_last
+        self.ask_whole = ask_whole
+        """Somebody reads more of it than is known here: begin anew with a list that has it all, or
+        raise this."""
+
+    @property
+    def length(self) -> Any:
+        return self._count()
+
+    def __repr__(self) -> str:
+        return "<what the loop appends>"
+
+
+class Appended(Span):
+    """The elements that a loop has appended."""
+
+    where: Location
+    """The loop."""
+
+    def take(self, at: Any) -> Any:
+        """One element."""
+        raise NotImplementedError
+
+    def cut(self, start: Any, stop: Any) -> Appended:
+        """Those from a place to another one."""
+        raise NotImplementedError
+
+    def reverse(self) -> Appended:
+        raise NotImplementedError
+
+    def lie_along(self, dim: int, is_stacked: bool) -> Tensor:
+        """The elements as one tensor, as `torch.stack` or `torch.cat` lay them along a
+        dimension."""
+        refuse_join(self, is_stacked)
+
+    def __repr__(self) -> str:
+        return f"<{self.length} elements>"
+
+
+def refuse_join(span: Appended, is_stacked: bool) -> NoReturn:
+    name = "stack" if is_stacked else "cat"
+    what = type(span).__name__.lower()
+    raise refuse(f"torch.{name} is given a list of {what} to which a loop has appended")
+
+
+class Rows(Appended):
+    """Tensors of one type: the rows of a tensor."""
+
+    def __init__(
+        self, tensor: Tensor, where: Location, is_dense: bool = True, is_reversed: bool = False
+    ) -> None:
+        self.tensor, self.where = tensor, where
+        self.is_dense, self._is_reversed = is_dense, is_reversed
+
+    @property
+    def length(self) -> Any:
+        return self.tensor.shape[0]
+
+    def take(self, at: Any) -> Tensor:
+        self._check_dense()
+        return self.tensor[-1 - at if self._is_reversed else at]
+
+    def reverse(self) -> Rows:
+        return Rows(self.tensor, self.where, self.is_dense, not self._is_reversed)
+
+    def cut(self, start: Any, stop: Any) -> Rows:
+        self._check_dense()
+        if self._is_reversed:
+            raise refuse("a part is taken of a list that was reversed")
+        return Rows(self.tensor[start:stop], self.where)
+
+    def in_order(self, ndim: int) -> Tensor:
+        """The tensor with its rows in the order of the list, of which something of so many
+        dimensions is made."""
+        if ndim > 3:
+            self._check_dense()
+        return self.tensor.flip(0) if self._is_reversed else self.tensor
+
+    def lie_along(self, dim: int, is_stacked: bool) -> Tensor:
+        if is_stacked:
+            rows = self.in_order(self.tensor.ndim)
+            return rows if dim == 0 else rows.movedim(0, dim)
+        ndim = self.tensor.ndim - 1
+        if ndim == 0:
+            raise RuntimeError("zero-dimensional tensor (at position 0) cannot be concatenated")
+        place = dim + ndim if dim < 0 else dim
+        rows = self.in_order(ndim)
+        return (rows.movedim(0, place) if place else rows).flatten(place, place + 1)
+
+    def _check_dense(self) -> None:
+        if not self.is_dense:
+            raise CaptureError.here(
+                "an element of a list to which a loop has appended is read, and the loop appends "
+                "tensors that are not contiguous",
+                why="the program keeps the elements as rows of one tensor, which lie otherwise in "
+                "memory",
+                instead="append x.contiguous(), or use torch.stack(list)",
+            )
+
+    def __repr__(self) -> str:
+        return f"<{self.length} tensors>"
+
+
+class Numbers(Appended):
+    """Numbers: the elements of a tensor."""
+
+    def __init__(self, tensor: Tensor, where: Location, least: int | None = None) -> None:
+        self.tensor, self.where = tensor, where
+        self._least = least
+        """What none is below, if that is known."""
+
+    @property
+    def length(self) -> Any:
+        return self.tensor.shape[0]
+
+    def take(self, at: Any) -> Any:
+        number = self.tensor[at].item()
+        found = unwrap(number)
+        if self._least is not None and isinstance(found, Expr):
+            learn(found >= self._least)
+        return number
+
+    def reverse(self) -> Numbers:
+        return Numbers(self.tensor.flip(0), self.where, self._least)
+
+    def cut(self, start: Any, stop: Any) -> Numbers:
+        return Numbers(self.tensor[start:stop], self.where, self._least)
+
+
+def _read_number(tensor: Tensor, at: Any) -> Any:
+    return tensor[at].item()
+
+
+class Pieces(Appended):
+    """Tensors that differ in their first size: the pieces of one tensor, one after the other."""
+
+    def __init__(self, tensor: Tensor, lengths: Tensor, where: Location) -> None:
+        self.tensor, self.lengths, self.where = tensor, lengths, where
+
+    @property
+    def length(self) -> Any:
+        return self.lengths.shape[0]
+
+    def take(self, at: Any) -> Tensor:
+        length, stop = _read_number(self.lengths, at), _read_number(self.lengths.cumsum(0), at)
+        for number in (length, stop - length):
+            if isinstance(found := unwrap(number), Expr):
+                learn(found >= 0)
+        if isinstance(found := unwrap(self.tensor.shape[0] - stop), Expr):
+            learn(found >= 0)
+        return self.tensor.narrow(0, stop - length, length)
+
+    def reverse(self) -> NoReturn:
+        raise refuse("a list of tensors of different sizes is reversed")
+
+    def cut(self, start: Any, stop: Any) -> NoReturn:
+        raise refuse("a part is taken of a list of tensors of different sizes")
+
+    def lie_along(self, dim: int, is_stacked: bool) -> Tensor:
+        if is_stacked:
+            return self._stack(dim)
+        if dim % self.tensor.ndim:
+            raise refuse(f"tensors of different sizes are laid along dimension {dim}")
+        return self.tensor
+
+    def _stack(self, dim: int) -> Tensor:
+        first = self.lengths[0].item()
+        is_one = (self.lengths == first).all().item()
+        torch._check(is_one, lambda: "stack expects each tensor to be equal size")
+        rows: Tensor = self.tensor.unflatten(0, (self.length, first))
+        return rows if dim == 0 else rows.movedim(0, dim)
+
+
+class Tuples(Appended):
+    """Tuples: what stands for the elements of each of their places."""
+
+    def __init__(self, parts: Sequence[Appended]) -> None:
+        self.parts, self.where = parts, parts[0].where
+
+    @property
+    def length(self) -> Any:
+        return self.parts[0].length
+
+    def take(self, at: Any) -> tuple[Any, ...]:
+        return tuple(part.take(at) for part in self.parts)
+
+    def reverse(self) -> Tuples:
+        return Tuples([part.reverse() for part in self.parts])
+
+    def cut(self, start: Any, stop: Any) -> Tuples:
+        return Tuples([part.cut(start, stop) for part in self.parts])

@@ -1,5 +1,5 @@
-"""Random loops over a length that varies whose bodies append to lists, exported and compared with
-eager at several lengths.
+"""Random loops over a length that varies, or that data decide, whose bodies append to lists and let
+tensors get longer, exported and compared with eager at several lengths.
 
     python -m fuzz.appending [START] [END] [-v]
 
@@ -24,13 +24,27 @@ from lostwax.errors import LostwaxError
 
 _FIRST = (
     "l = [{}]", "m = []", "other = l", "box = {{'m': m}}", "h = torch.zeros(2)", "n = 0",
-    "out = torch.zeros_like(x)", "k = 1.5", "flag = True",
+    "out = torch.zeros_like(x)", "k = 1.5", "flag = True", "r = []", "c = []", "p = []",
+    "w = x[:1, 0]",
 )  # fmt: skip
+_CHECKED = "is required at "
+"""What the program says where it holds for some sizes alone, as inside of loops."""
 _LOOPS = (
     "for t in range(x.shape[0]):", "for t in reversed(range(x.shape[0])):",
     "for t in range(x.shape[0] - 1, -1, -1):", "for t in range(1, x.shape[0]):",
     "for t, r in enumerate(x):", "for t, (r, s) in enumerate(zip(x, y)):",
     "for t in range(0, x.shape[0], 2):", "for t, r in enumerate(reversed(l)):",
+)  # fmt: skip
+_WHILES = (
+    "while {} < x.shape[0]:", "while {} < x.shape[0] and h.sum() < 3:",
+    "while {} < x.shape[0] and (not l or l[-1].sum() < 2):",
+    "while {} < x.shape[0] and w.sum() > -2:",
+)  # fmt: skip
+_MORE = (
+    "r.append(x[t][x[t] > 0])", "r.append(x[: t + 1, 0])", "r.append(h[:1])", "c.append(t)",
+    "c.append(x[t].sum().item())", "p.append((x[t], t))", "p.append((h, n))", "w = w[w > 0]",
+    "w = torch.cat([w, x[t]])", "w = torch.cat([w, x[t][y[t] > 0]])", "c.append(len(l))",
+    "h = h + torch.stack(l).sum(0)", "h = h + torch.cat(r).sum()",
 )  # fmt: skip
 _VALUES = (
     "h", "x[t]", "y[t] * 2", "h + x[t]", "x[t] + n", "h * k", "x[x.shape[0] - 1 - t]", "h.clone()",
@@ -46,6 +60,9 @@ _AFTER = (
     "torch.stack(l[::-1])", "torch.stack(m[1:])", "l[-1] * 2", "m[0] + h", "len(l) + len(m)", "h",
     "n", "k", "out", "torch.stack(other)", "torch.stack(box['m'] + l)", "flag", "m[len(m) - 1]",
     "torch.stack([a * 2 for a in m])", "sum(m)", "torch.stack(tuple(m))", "torch.cat([*m, h])",
+    "torch.cat(r)", "len(r)", "r[-1]", "w", "w.shape[0]", "c[-1]", "p[-1]", "torch.cat([w, *r])",
+    "torch.stack([a * b for a, b in p])", "torch.stack([h * 0 + a for a in c])", "len(c)",
+    "torch.stack([h, *l])", "[a.shape[0] for a in r][0]", "r[0].sum() + len(p)",
 )  # fmt: skip
 _BETWEEN = (
     "h.zero_()", "l.append(h)", "m.reverse()", "l[-1].add_(1)", "m.pop()", "x.mul_(2)",
@@ -74,7 +91,14 @@ class _Writer:
         return "".join(self.lines)
 
     def _write_loop(self, indent: int, depth: int) -> None:
-        self._emit(indent, self._pick(_LOOPS))
+        if self.rng.random() < 0.25:
+            own = f"v{depth}"  # a loop inside sets t
+            self._emit(indent, f"{own} = t = 0")
+            self._emit(indent, self._pick(_WHILES).format(own))
+            self._emit(indent + 1, f"t = {own}")
+            self._emit(indent + 1, f"{own} += 1")
+        else:
+            self._emit(indent, self._pick(_LOOPS))
         for _ in range(self.rng.randint(0, 2)):
             self._write_change(indent + 1, depth)
         for _ in range(self.rng.choice((1, 1, 1, 2))):
@@ -84,14 +108,17 @@ class _Writer:
 
     def _write_change(self, indent: int, depth: int) -> None:
         r = self.rng.random()
-        if r < 0.15 and depth:
+        if r < 0.2 and depth:
             self._emit(indent, f"if {self._pick(('x[t]', 'h'))}.sum() > 0:")
-            last = self._pick((self._change(), self._change(), "break", self._append()))
+            last = self._pick((self._change(), "break", "continue", self._append()))
             self._emit(indent + 1, last)
-        elif r < 0.2 and depth:
+            if self.rng.random() < 0.3 and last not in ("break", "continue"):
+                self._emit(indent, "else:")
+                self._emit(indent + 1, self._append())
+        elif r < 0.23 and depth:
             self._emit(indent, "for i in range(2):")
             self._emit(indent + 1, self._change())
-        elif r < 0.25 and depth > 1:
+        elif r < 0.28 and depth > 1:
             self._write_loop(indent, depth - 1)
         else:
             self._emit(indent, self._change())
@@ -100,6 +127,8 @@ class _Writer:
         return self._pick(_CHANGES).format(self._pick(_VALUES))
 
     def _append(self) -> str:
+        if self.rng.random() < 0.4:
+            return self._pick(_MORE)
         form = self._pick(("l.append({})", "m.append({})", "l.append({})", "m += [{}]"))
         return form.format(self._pick(_VALUES))
 
@@ -128,7 +157,8 @@ def _run(module: Any, call: tuple[torch.Tensor, ...]) -> tuple[str, Any]:
 
 
 def judge(seed: int) -> tuple[str, str]:
-    """What becomes of a program: "right", "refused", "skipped" or "wrong"; and a text."""
+    """What becomes of a program: "right", "refused", "checked" (it serves fewer sizes than eager,
+    and says so when it runs), "skipped" or "wrong"; and a text."""
     module = make_class(write_program(seed), seed)()
     wanted = {n: _run(module, _make_call(n)) for n in (4, 1, 2, 3, 7)}
     if wanted[4][0] == "raised":
@@ -147,6 +177,8 @@ def judge(seed: int) -> tuple[str, str]:
         if size < n.min:
             continue
         got_kind, got = _run(run, _make_call(size))
+        if got_kind == "raised" and kind == "ran" and _CHECKED in got and size != 4:
+            return "checked", got
         if got_kind != kind or (kind == "ran" and not is_same(want, got)):
             return "wrong", f"at {size}: {got}, eager: {want}"
     return "right", ""

@@ -234,6 +234,12 @@ class Loop:
                         "loop\n  instead: write to a copy (x.clone()), or compute a new tensor"
                     )
 
+    def check_apart(self, body: RecordedFunction) -> None:
+        """Refuse what is handed on twice: as a value, and because the body writes to it."""
+        for slot in self.rest:
+            if slot.root is not None:
+                self._check_not_given(slot.root, body.scope.writes[slot.root])
+
     def _check_not_given(self, root: Root, written: Value) -> None:
         """Refuse a write to a tensor from outside which an iteration is given, too: it would be two
         values in the body, and is one tensor in eager."""

@@ -79,6 +79,7 @@ def append_scan(
     """Append the step of a scan over so many rows whose body is recorded. Returns what is handed
     on, as it is after the loop, and what is stacked."""
     tracer, count = loop.tracer, len(loop.carried)
+    loop.check_apart(body)
     loop.check_first_turn(body)
     _demand_outside(tracer, body.scope)
     handed, rows = body.leaves[:count], body.leaves[count:]

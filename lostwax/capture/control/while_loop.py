@@ -112,6 +112,7 @@ def append_while(
     """Append the step of a loop whose condition and body are recorded. Returns what is handed on,
     as it is after the loop."""
     tracer, (holds,) = loop.tracer, condition.leaves
+    loop.check_apart(body)
     loop.check_first_turn(body)
     values = [*body.leaves, *loop.find_values_after(body)]
     slots = [*loop.carried, *loop.rest]

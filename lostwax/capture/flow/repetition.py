@@ -321,7 +321,8 @@ class Repetition:
                     refuse_numbers(place, k, (before, after), self._where)
                 self._compare(("place", key, k), f"{place.name}[{k!r}]", before, after, found)
         for key, growth in self._growths.items():
-            if growth.reads_last and ("last", key) not in self._carried:
+            is_read = growth.is_scan and growth.reads_last
+            if is_read and ("last", key) not in self._carried:
                 first, (_, last) = growth.find_first(), outcome.changes[key].after[-1]
                 found["last", key] = (f"{growth.name}[-1]", first, last)
         if self._is_scan() and ("variable", self._site.stop) in found:

@@ -215,3 +215,18 @@ def becomes_transposed(x: Tensor) -> Tensor:
 def test_a_tensor_that_lies_otherwise_is_refused() -> None:
     with pytest.raises(CaptureError, match="lies otherwise in memory"):
         lostwax.export(becomes_transposed, (torch.ones(2),))
+
+
+def a_view_of_what_is_written(x: Tensor) -> Any:
+    x = x.clone()
+    h = x[:1]
+    while x.sum() < 50:
+        x.add_(2)
+        h = h + x[:1]
+    return h, x
+
+
+def test_what_is_handed_on_is_not_written_to() -> None:
+    with pytest.raises(CaptureError, match="writes to a tensor that `while") as error:
+        lostwax.export(a_view_of_what_is_written, (INPUTS[0],))
+    assert "x.add_(2)" in str(error.value)

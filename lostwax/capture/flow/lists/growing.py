@@ -20,7 +20,6 @@ from torch import Tensor
 from lostwax.capture import threads
 from lostwax.capture.flow.lists.columns import join_elements
 from lostwax.capture.flow.lists.spans import (
-    JOINING,
     WHY,
     Appended,
     Pending,
@@ -291,11 +290,9 @@ def _join_parts(
     return made[0] if len(made) == 1 else torch.cat(made, dim)
 
 
-JOINING.update(
-    {
-        torch.stack: _stack,
-        torch.cat: _concatenate,
-        torch.concat: _concatenate,
-        torch.concatenate: _concatenate,
-    }
-)
+JOINING: dict[Any, Callable[..., Tensor]] = {
+    torch.stack: _stack,
+    torch.cat: _concatenate,
+    torch.concat: _concatenate,
+    torch.concatenate: _concatenate,
+}

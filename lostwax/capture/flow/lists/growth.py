@@ -85,6 +85,8 @@ class Growth:
         self._sample = added[-1]
         self._kept = Columns(self._sample, tracer, where)
         self._columns = self._kept.list
+        if self._is_nested and (len(added) > 1 or any(c.is_ragged for c in self._columns)):
+            self.is_scan = False
         for leaf, column in zip(flatten_element(self._sample), self._columns, strict=True):
             if not column.is_known:
                 raise self.refuse(
@@ -210,6 +212,7 @@ class Growth:
         )
         if not is_one and not column.is_ragged:
             column.is_ragged = self.is_changed = True
+            self.is_scan = self.is_scan and not self._is_nested
 
     def _log(self, added: Sequence[Any], outcome: Outcome) -> None:
         """Note whose memory is appended."""

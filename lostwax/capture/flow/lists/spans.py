@@ -24,8 +24,6 @@ INSTEAD = (
     "torch.stack(list, dim), torch.cat(list, dim), len(list), list[i], list[::-1] and "
     "`for x in list` are understood; compute with torch.stack(list)"
 )
-JOINING: dict[Any, Callable[..., Any]] = {}
-"""What functions of torch do with a list that has such elements: `joining.py`."""
 
 
 def refuse(what: str) -> CaptureError:
@@ -44,6 +42,8 @@ class Span:
         cls, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         """A function of torch is given the list, which torch looks into."""
+        from lostwax.capture.flow.lists.growing import JOINING  # which knows of these
+
         join = JOINING.get(function)
         if join is None:
             name = getattr(function, "__name__", "a function of torch")

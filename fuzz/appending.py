@@ -24,7 +24,7 @@ from lostwax.errors import LostwaxError
 
 _FIRST = (
     "l = [{}]", "m = []", "other = l", "box = {{'m': m}}", "h = torch.zeros(2)", "n = 0",
-    "out = torch.zeros_like(x)", "k = 1.5", "flag = True", "r = []", "c = []", "p = []",
+    "out = torch.zeros_like(x)", "k = 1.5", "flag = True", "q = []", "c = []", "p = []",
     "w = x[:1, 0]",
 )  # fmt: skip
 _CHECKED = "is required at "
@@ -41,10 +41,10 @@ _WHILES = (
     "while {} < x.shape[0] and w.sum() > -2:",
 )  # fmt: skip
 _MORE = (
-    "r.append(x[t][x[t] > 0])", "r.append(x[: t + 1, 0])", "r.append(h[:1])", "c.append(t)",
+    "q.append(x[t][x[t] > 0])", "q.append(x[: t + 1, 0])", "q.append(h[:1])", "c.append(t)",
     "c.append(x[t].sum().item())", "p.append((x[t], t))", "p.append((h, n))", "w = w[w > 0]",
     "w = torch.cat([w, x[t]])", "w = torch.cat([w, x[t][y[t] > 0]])", "c.append(len(l))",
-    "h = h + torch.stack(l).sum(0)", "h = h + torch.cat(r).sum()",
+    "h = h + torch.stack(l).sum(0)", "h = h + torch.cat(q).sum()",
 )  # fmt: skip
 _VALUES = (
     "h", "x[t]", "y[t] * 2", "h + x[t]", "x[t] + n", "h * k", "x[x.shape[0] - 1 - t]", "h.clone()",
@@ -53,16 +53,16 @@ _VALUES = (
 )  # fmt: skip
 _CHANGES = (
     "n += 1", "k = k * 0.5", "flag = not flag", "out[t] = {}", "h = {}", "h = torch.tanh({})",
-    "h.add_(1)", "h += x[t]", "x[t].mul_(2)", "h, g = {}, h", "l[0] = {}", "other.append({})",
+    "h.add_(1)", "h += x[t]", "x[t].mul_(2)", "h, g = {}, h", "l[0] = {}", "otheq.append({})",
 )  # fmt: skip
 _AFTER = (
     "torch.stack(l)", "torch.stack(l, 1)", "torch.cat(l)", "torch.stack(m, -1)", "torch.cat(m, 0)",
     "torch.stack(l[::-1])", "torch.stack(m[1:])", "l[-1] * 2", "m[0] + h", "len(l) + len(m)", "h",
     "n", "k", "out", "torch.stack(other)", "torch.stack(box['m'] + l)", "flag", "m[len(m) - 1]",
     "torch.stack([a * 2 for a in m])", "sum(m)", "torch.stack(tuple(m))", "torch.cat([*m, h])",
-    "torch.cat(r)", "len(r)", "r[-1]", "w", "w.shape[0]", "c[-1]", "p[-1]", "torch.cat([w, *r])",
+    "torch.cat(q)", "len(q)", "q[-1]", "w", "w.shape[0]", "c[-1]", "p[-1]", "torch.cat([w, *q])",
     "torch.stack([a * b for a, b in p])", "torch.stack([h * 0 + a for a in c])", "len(c)",
-    "torch.stack([h, *l])", "[a.shape[0] for a in r][0]", "r[0].sum() + len(p)",
+    "torch.stack([h, *l])", "[a.shape[0] for a in q][0]", "q[0].sum() + len(p)",
 )  # fmt: skip
 _BETWEEN = (
     "h.zero_()", "l.append(h)", "m.reverse()", "l[-1].add_(1)", "m.pop()", "x.mul_(2)",

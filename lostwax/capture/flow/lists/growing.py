@@ -10,12 +10,10 @@ like any other. Must not know how a loop is recorded.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import torch
 import torch.utils._pytree as pytree
-from torch import Tensor
 
 from lostwax.capture import threads
 from lostwax.capture.flow.lists.columns import join_elements
@@ -242,57 +240,3 @@ for _name in (
     *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__reduce_ex__"),
 ):
     setattr(GrowingList, _name, _refuse_if_open(_name))
-
-
-# --------------------------------------------------------------------------------------- one tensor
-
-
-def _stack(tensors: GrowingList, dim: int = 0, *, out: Tensor | None = None) -> Tensor:
-    tensors.check_complete("torch.stack")
-
-    def lie_along(each: Any) -> Tensor:
-        if isinstance(each, Appended):
-            return each.lie_along(dim, is_stacked=True)
-        return torch.unsqueeze(each, dim)
-
-    return _join_parts(tensors, lie_along, dim, out)
-
-
-def _concatenate(
-    tensors: GrowingList, dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
-) -> Tensor:
-    tensors.check_complete("torch.cat")
-    along = dim if axis is None else axis
-
-    def lie_along(each: Any) -> Tensor:
-        if isinstance(each, Appended):
-            return each.lie_along(along, is_stacked=False)
-        return each  # type: ignore[no-any-return]
-
-    return _join_parts(tensors, lie_along, along, out)
-
-
-def _join_parts(
-    tensors: GrowingList, lie_along: Callable[[Any], Tensor], dim: int, out: Tensor | None
-) -> Tensor:
-    if out is not None:
-        raise refuse("a list to which a loop has appended is written to a tensor (out=)")
-    parts = tensors.list_parts()
-    if not any(not isinstance(each, Appended) for each in parts):
-        torch._check(tensors.count_elements() > 0, lambda: "expected a non-empty list of Tensors")
-    # What is laid in place is contiguous, as it is in eager: torch.cat would take on its strides.
-    made = [
-        lie_along(each).clone(memory_format=torch.contiguous_format)
-        if isinstance(each, Appended)
-        else lie_along(each)
-        for each in parts
-    ]
-    return made[0] if len(made) == 1 else torch.cat(made, dim)
-
-
-JOINING: dict[Any, Callable[..., Tensor]] = {
-    torch.stack: _stack,
-    torch.cat: _concatenate,
-    torch.concat: _concatenate,
-    torch.concatenate: _concatenate,
-}

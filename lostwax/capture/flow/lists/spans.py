@@ -8,7 +8,7 @@ part, and for those backwards. Must not know how a loop is recorded.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor
@@ -42,9 +42,7 @@ class Span:
         cls, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         """A function of torch is given the list, which torch looks into."""
-        from lostwax.capture.flow.lists.growing import JOINING  # which knows of these
-
-        join = JOINING.get(function)
+        join = _JOINING.get(function)
         if join is None:
             name = getattr(function, "__name__", "a function of torch")
             raise refuse(f"{name} is given a list to which a loop has appended")
@@ -251,3 +249,67 @@ class Tuples(Appended):
 
     def cut(self, start: Any, stop: Any) -> Tuples:
         return Tuples([part.cut(start, stop) for part in self.parts])
+
+
+# --------------------------------------------------------------------------------------- one tensor
+
+
+class _List(Protocol):
+    """A list that has such elements: `growing.py`."""
+
+    def list_parts(self) -> list[Any]: ...
+
+    def count_elements(self) -> Any: ...
+
+    def check_complete(self, what: str) -> None: ...
+
+
+def _stack(tensors: _List, dim: int = 0, *, out: Tensor | None = None) -> Tensor:
+    tensors.check_complete("torch.stack")
+
+    def lie_along(each: Any) -> Tensor:
+        if isinstance(each, Appended):
+            return each.lie_along(dim, is_stacked=True)
+        return torch.unsqueeze(each, dim)
+
+    return _join_parts(tensors, lie_along, dim, out)
+
+
+def _concatenate(
+    tensors: _List, dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
+) -> Tensor:
+    tensors.check_complete("torch.cat")
+    along = dim if axis is None else axis
+
+    def lie_along(each: Any) -> Tensor:
+        if isinstance(each, Appended):
+            return each.lie_along(along, is_stacked=False)
+        return each  # type: ignore[no-any-return]
+
+    return _join_parts(tensors, lie_along, along, out)
+
+
+def _join_parts(
+    tensors: _List, lie_along: Callable[[Any], Tensor], dim: int, out: Tensor | None
+) -> Tensor:
+    if out is not None:
+        raise refuse("a list to which a loop has appended is written to a tensor (out=)")
+    parts = tensors.list_parts()
+    if not any(not isinstance(each, Appended) for each in parts):
+        torch._check(tensors.count_elements() > 0, lambda: "expected a non-empty list of Tensors")
+    # What is laid in place is contiguous, as it is in eager: torch.cat would take on its strides.
+    made = [
+        lie_along(each).clone(memory_format=torch.contiguous_format)
+        if isinstance(each, Appended)
+        else lie_along(each)
+        for each in parts
+    ]
+    return made[0] if len(made) == 1 else torch.cat(made, dim)
+
+
+_JOINING: dict[Any, Callable[..., Tensor]] = {
+    torch.stack: _stack,
+    torch.cat: _concatenate,
+    torch.concat: _concatenate,
+    torch.concatenate: _concatenate,
+}

@@ -69,6 +69,10 @@ class Trait(Enum):
     """It returns a number that follows from its argument's layout."""
     READS_NUMBER = auto()
     """It returns the number that its argument holds."""
+    SUBTRACTS = auto()
+    """It returns its first argument less its second, if there are no others."""
+    SUBTRACTS_FROM = auto()
+    """It returns its second argument less its first, if there are no others."""
     READS_BITS = auto()
     """It shows the bits of its argument as another type."""
     READS_GRADIENT = auto()

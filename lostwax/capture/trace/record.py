@@ -293,12 +293,15 @@ def _derive_number(tracer: Tracer, value: Value) -> Expr | None:
     """The number in a tensor that was computed from one whose number is known: after `n.item()`,
     `(8 - n).item()` is 8 - n. So a size that is padded by it is known to be 8."""
     step = value.step
-    if step is None or step.target not in _DIFFERENCES or step.kwargs or len(step.args) != 2:
+    if step is None or step.kwargs or len(step.args) != 2:
+        return None
+    is_reversed = has_trait(step.target, Trait.SUBTRACTS_FROM)
+    if not (is_reversed or has_trait(step.target, Trait.SUBTRACTS)):
         return None
     parts = [_find_number(tracer, each) for each in step.args]
     if any(part is None for part in parts) or _find_dtype(value) is not torch.int64:
         return None
-    if step.target is aten.rsub.Scalar:
+    if is_reversed:
         parts.reverse()
     (least, most), (lower, higher) = (_find_limits(tracer, part) for part in parts)
     limits = torch.iinfo(torch.int64)
@@ -327,9 +330,6 @@ def _find_limits(tracer: Tracer, number: Any) -> tuple[int, int]:
     lo, hi = tracer.shape_env.bounds(number)
     limits = torch.iinfo(torch.int64)
     return limits.min if lo is None else lo, limits.max if hi is None else hi
-
-
-_DIFFERENCES = {aten.sub.Tensor, aten.sub.Scalar, aten.rsub.Scalar}
 
 
 def record_literal(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -540,6 +540,8 @@ def masked_fill(x: TensorType, mask: TensorType, value: Operand) -> TensorType:
 
 
 mark(Trait.FILLS, "masked_fill_.Tensor")
+mark(Trait.SUBTRACTS, "sub.Tensor", "sub.Scalar")
+mark(Trait.SUBTRACTS_FROM, "rsub.Tensor", "rsub.Scalar")
 
 
 mark_writing_forms(Trait.READS_NUMBER_FIRST, "masked_fill")

@@ -16,7 +16,9 @@ from torch.fx import Node
 from lostwax.errors import LoweringError
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
+from lostwax.ir.graph.control import recorded_value
 from lostwax.ir.text import source_place
+from lostwax.ops.shapes import is_same
 from lostwax.pte.lowering.listing import Call, JumpIfFalse, Label, Move, Number, Tensor
 from lostwax.pte.lowering.writer import CallWriter
 from lostwax.sym import Expr
@@ -50,6 +52,7 @@ def lower_while(writer: CallWriter, node: Node) -> Any:
     condition, body = (writer.find_subgraph(a) for a in args[:2])
     starts, others = writer.value(args[2]), writer.value(args[3])
     listing, begin, end = writer.listing, Label(), Label()
+    _check_sizes(node, args[2])
     carried = _new_results(writer, node)
     _assign(writer, starts, carried)
     listing.steps.append(begin)
@@ -76,6 +79,7 @@ def lower_scan(writer: CallWriter, node: Node) -> Any:
     args: Any = node.args
     graph = writer.find_subgraph(args[0])
     starts, rows, others = (writer.value(v) for v in args[1:])
+    _check_sizes(node, args[1])
     results = _new_results(writer, node)
     carried, made = results[: len(starts)], results[len(starts) :]
     _assign(writer, starts, carried)
@@ -104,6 +108,20 @@ def lower_associative_scan(writer: CallWriter, node: Node) -> Any:
 
     _lower_rows(writer, rows, made, carried, turn, first)
     return _note_results(writer, node, made)
+
+
+def _check_sizes(node: Node, starts: Sequence[Any]) -> None:
+    """Refuse a loop that hands on tensors of changing size."""
+    for start, after in zip(map(recorded_value, starts), node.meta["val"], strict=False):
+        if isinstance(start, FakeTensor) and isinstance(after, FakeTensor):
+            sizes = zip(start.fake_type.size, after.fake_type.size, strict=True)
+            if not all(is_same(a, b) for a, b in sizes):
+                raise LoweringError.at(
+                    "a loop hands on a tensor whose size changes from turn to turn",
+                    source_place(node),
+                    why="what a loop of an executable hands on lies in memory of one size",
+                    instead="hand on a tensor of the largest size, out[n] = x, and the number n",
+                )
 
 
 Turn = Callable[[list[Any]], tuple[list[Any], list[Any]]]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import lostwax
 from lostwax import Dim
-from lostwax.errors import CaptureError
+from lostwax.errors import CaptureError, LoweringError
 
 Call = tuple[Any, ...]
 
@@ -230,3 +230,14 @@ def test_what_is_handed_on_is_not_written_to() -> None:
     with pytest.raises(CaptureError, match="writes to a tensor that `while") as error:
         lostwax.export(a_view_of_what_is_written, (INPUTS[0],))
     assert "x.add_(2)" in str(error.value)
+
+
+def test_an_executable_has_no_such_loop() -> None:
+    def drop(x: Tensor) -> Tensor:
+        while x.numel() > 1 and x.sum() > 3:
+            x = x[1:] + 0
+        return x
+
+    program = lostwax.export(drop, (INPUTS[0],), control_flow="sizes")
+    with pytest.raises(LoweringError, match="whose size changes from turn"):
+        program.to_edge().to_executable()

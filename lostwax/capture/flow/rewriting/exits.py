@@ -19,8 +19,9 @@ from lostwax.capture.flow.rewriting.names import LEFT, RESULT
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_MOST = 20_000
-"""So many nodes a function has at most, when what follows an `if` is in both sides."""
+_MOST = 1_000
+"""So many statements a function has at most, when what follows an `if` is in both sides: models
+have 100, and more take longer to record than anybody waits."""
 
 
 class NotRewritable(Exception):

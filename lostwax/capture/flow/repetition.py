@@ -457,11 +457,16 @@ class Repetition:
             return
         if holds is None:
             raise self._refuse(why)
-        condition = unwrap(holds) if isinstance(holds, torch.SymBool) else None
-        env = self._tracer.shape_env
-        if isinstance(condition, BoolExpr) and condition.hint is False and env.facts.fits_example:
+        self._check_runs(holds.item() if isinstance(holds, torch.Tensor) else holds, why)
+
+    def _check_runs(self, holds: Any, why: str) -> None:
+        """Let the program check that the body runs."""
+        condition = unwrap(holds) if isinstance(holds, torch.SymBool) else holds
+        is_against = condition is False
+        if isinstance(condition, BoolExpr):
+            is_against = condition.hint is False and self._tracer.shape_env.facts.fits_example
+        if is_against:
             raise self._refuse(f"{why}; so it is in the example")
-        holds = holds.item() if isinstance(holds, torch.Tensor) else holds
         torch._check(holds, lambda: why)
 
     def _demand_tensor(self, name: str, before: Any) -> None:
@@ -551,7 +556,7 @@ class Repetition:
             self._loop.note_sharing(self._body, results, self._list_appended(results))
             return results, []
         why = "a loop that appends to a list does not run once"
-        torch._check(self._numbers.shape[0] > 0, lambda: why)
+        self._check_runs(self._numbers.shape[0] > 0, why)
         items, length = self._find_items(), unwrap(self._numbers.shape[0])
         turns = Turns(self._turns, unwrap(self._at), unwrap(items.start), items.step, length)
         take_selections(self._loop, self._body, turns)

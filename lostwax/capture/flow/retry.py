@@ -76,6 +76,12 @@ def capture_flow(capture: Callable[[], T], splits: Splits | None = None) -> T:
         except GrowError as error:
             if not (_grow(plans, error) or (splits and splits.settle_last(error.refusal))):
                 raise error.refusal from None
+        except NotRewritable as error:
+            raise CaptureError.here(
+                f"a function that asks data cannot be taken apart: {error}",
+                why="both ways through it are recorded, and what follows, for each of them",
+                instead="write the part that asks as a function of its own",
+            ) from None
         except RecursionError as error:
             if not plans:
                 raise
@@ -158,8 +164,10 @@ def _join_later(plans: dict[FunctionKey, Plan], error: Exception) -> bool:
     for code, site in filter(None, [*known, getattr(error, "joined", None)]):
         key, at = key_of(code), (site.line, site.column)
         if key in plans and at not in plans[key].extended:
-            plans[key] = plans[key]._replace(extended=plans[key].extended | {at})
-            return True
+            extended = plans[key]._replace(extended=plans[key].extended | {at})
+            if _find_obstacle(key, extended) is None:
+                plans[key] = extended
+                return True
     return False
 
 

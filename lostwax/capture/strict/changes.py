@@ -165,7 +165,12 @@ def _find_called(modules: Sequence[nn.Module]) -> dict[str, Any]:
     wanted = {cls for cls in kinds if IS_CALLED[cls]}
     if not wanted:
         return {}
-    pairs = [pair for each in held for pair in each.items() if type(pair[1]) in wanted]
+    pairs = [
+        (name, value)
+        for each in held
+        for name, value in each.items()
+        if type(value) in wanted and name != "_compiled_call_impl"  # it tells of calls
+    ]
     return {f"{name}{' ' * i}": value for i, (name, value) in enumerate(pairs)}
 
 

@@ -17,7 +17,8 @@ from lostwax.branches import is_caught_above
 from lostwax.capture.control.cond import append_cond, find_facts, read_predicate
 from lostwax.capture.control.scope import Scope
 from lostwax.capture.flow.heap import Changes, Heap, Unmovable, refuse_numbers
-from lostwax.capture.flow.lists.choices import can_grow, find_tails, merge_tails
+from lostwax.capture.flow.lists.choices import find_tails, merge_tails
+from lostwax.capture.flow.lists.growing import GrowingList
 from lostwax.capture.flow.lists.growth import find_makers
 from lostwax.capture.flow.merging import (
     NOTHING,
@@ -290,7 +291,7 @@ class Choice:
             place = false.get(key) or true[key]
             t, f = (c[key].after if key in c else place.before for c in (true, false))
             tails = find_tails(place, t, f)
-            if tails is not None and can_grow(place.holder):
+            if tails is not None and isinstance(place.holder, GrowingList):
                 found.append((place, merge_tails(merging, place, tails, self._where)))
                 continue
             try:

@@ -67,7 +67,7 @@ class LoopSite(NamedTuple):
     column: int
     is_caught: bool
     grows: bool
-    """Does it append to lists? Then it becomes a `scan`."""
+    """Does it append to lists? Then it becomes a `scan`, if it runs to its end."""
     keeps: bool
     """Does its body read what earlier turns have appended?"""
     items: str = ""

@@ -15,7 +15,6 @@ import torch
 
 from lostwax.capture.flow.heap import ChangedPlace, Content
 from lostwax.capture.flow.lists.columns import Column, Columns
-from lostwax.capture.flow.lists.growing import GrowingList
 from lostwax.capture.flow.lists.spans import Numbers, Pending, Pieces, Rows
 from lostwax.capture.flow.merging import Differ, Merging, Outcome
 from lostwax.location import Location
@@ -119,8 +118,3 @@ def _find(side: Outcome, tensor: torch.Tensor) -> Any:
 
 def _find_root(side: Outcome, leaf: Any) -> Any:
     return _find(side, leaf.tensor if isinstance(leaf, (Rows, Pieces)) else leaf).root
-
-
-def can_grow(holder: Any) -> bool:
-    """Is it a list that may hold what stands for several elements?"""
-    return isinstance(holder, GrowingList)

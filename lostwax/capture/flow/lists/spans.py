@@ -19,7 +19,7 @@ from lostwax.location import PASSING_ON, Location
 from lostwax.sym import Expr, learn
 
 PASSING_ON.add(__file__)
-WHY = "it has as many elements as a loop has turns, which is known only when the program runs"
+WHY = "how many elements it has is known only when the program runs"
 INSTEAD = (
     "torch.stack(list, dim), torch.cat(list, dim), len(list), list[i], list[::-1] and "
     "`for x in list` are understood; compute with torch.stack(list)"

@@ -25,6 +25,7 @@ from lostwax.sym.numbers.real import unbacked_real
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
 
+_CPU = torch.device("cpu")
 CONSTANT_LIMIT = 64
 """The real value of a constant is kept if it has at most so many elements."""
 
@@ -53,7 +54,7 @@ class FreshSizes:
 def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Evaluate a data-dependent operator: from constants if all are known, else with fresh symbols,
     which are remembered."""
-    if record.twin is None:
+    if record.twin is None and _are_on_cpu(args):  # elsewhere the result may lie otherwise
         known = _compute_constants(record, args, kwargs)
         if known is not None:
             return _make_constants(mode, known)
@@ -222,7 +223,7 @@ def lift(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
     fake = mode.fake_tensor_converter.from_real_tensor(
         mode, tensor, static_shapes=True, memoize=False
     )
-    if tensor.numel() <= CONSTANT_LIMIT:
+    if tensor.numel() <= CONSTANT_LIMIT and not tensor.is_meta:
         remember_constant(fake, tensor)
     return fake
 
@@ -237,7 +238,7 @@ def scalar(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, 
     if isinstance(number, Expr) and answer.dtype is torch.int64:
         return new_fake(mode, answer, NumberStorage(answer, number))
     fake = mode.wrap(answer)
-    if isinstance(number, (bool, int, float, complex)) and fake.fake_type.device.type == "cpu":
+    if isinstance(number, (bool, int, float, complex)) and fake.fake_type.device.type != "meta":
         remember_constant(fake, torch.tensor(number, dtype=fake.fake_type.dtype))
     return fake
 
@@ -270,7 +271,8 @@ def rewrite_constant(fake: Any, record: Operator, args: Any, kwargs: dict[str, A
 
 
 def remember_constant(fake: FakeTensor, value: torch.Tensor) -> None:
-    fake.constant = value
+    """The value is kept on the CPU, wherever the tensor is said to be."""
+    fake.constant = value if value.is_cpu else value.cpu()
     fake.constant_version = fake.fake_storage.version
 
 
@@ -302,16 +304,22 @@ def _compute_constants(record: Operator, args: Any, kwargs: dict[str, Any]) -> A
         return record.overload(*real_args, **real_kwargs)
 
 
+def _are_on_cpu(values: Any) -> bool:
+    return all(v.device == _CPU for v in values if isinstance(v, torch.Tensor))
+
+
 def _to_real(value: Any) -> Any:
     if isinstance(value, FakeTensor):
         constant = value.known_constant()
-        if constant is None or value.fake_type.device.type != "cpu":
+        if constant is None:
             raise _Unknown
         return constant
     if isinstance(value, SYMBOLIC):
         raise _Unknown
-    if isinstance(value, torch.device) and value.type != "cpu":
-        raise _Unknown
+    if isinstance(value, torch.device):
+        if value.type == "meta":
+            raise _Unknown
+        return _CPU
     if isinstance(value, (list, tuple)):
         return type(value)([_to_real(v) for v in value])
     return value

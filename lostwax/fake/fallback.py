@@ -26,8 +26,9 @@ from lostwax.errors import (
     MissingFakeRuleError,
     UnsupportedFakeError,
 )
+from lostwax.fake.devices import concrete_device
 from lostwax.fake.symbolic.node import unwrap, wrap
-from lostwax.fake.tensor import FakeTensor, concrete_device, new_fake, set_type
+from lostwax.fake.tensor import FakeTensor, new_fake, set_type
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator
 from lostwax.ops.shapes import common_device

@@ -28,8 +28,9 @@ from lostwax.fake.convert import FakeTensorConverter
 from lostwax.fake.observer import Observer
 from lostwax.fake.refusals import RETIRED
 from lostwax.fake.storage import FakeStorage
+from lostwax.fake.devices import concrete_device, name_meant_device
 from lostwax.fake.symbolic.node import unwrap, wrap
-from lostwax.fake.tensor import FakeTensor, concrete_device, new_fake
+from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.fake.write import write
 from lostwax.ops.registry import FAMILIES, Operator, Ways, choose, operator
 from lostwax.ops.traits import Trait
@@ -181,6 +182,8 @@ class FakeTensorMode(TorchDispatchMode):
         for t in types:
             if t is not FakeTensor and fallback.is_foreign(t):
                 return NotImplemented  # a foreign subclass gets its chance first
+        if kwargs and "device" in kwargs:
+            name_meant_device(kwargs)
         if autocast.is_entered() and func.__class__ is OpOverload:
             return autocast.dispatch(self, func, args, kwargs or {}, self._evaluate_any)
         return self._evaluate_any(func, args, kwargs or {})
@@ -302,17 +305,10 @@ class FakeTensorMode(TorchDispatchMode):
         if cls in SYMBOLIC:
             return unwrap(value)
         if cls is torch.device:
-            return self._find_device(value)
+            return concrete_device(value)
         if isinstance(value, torch.Tensor):
             return self.adopt(value).fake_type
         return value
-
-    def _find_device(self, device: torch.device) -> torch.device:
-        """The device that is meant: to C++, a fake on an absent device is on `meta`, so what C++
-        makes for it is asked for there. A mode that models such a device has no other `meta`."""
-        if device.type == "meta" and self.absent_device is not None:
-            return self.absent_device
-        return concrete_device(device)  # type: ignore[no-any-return]
 
     def adopt(self, tensor: torch.Tensor) -> FakeTensor:
         """A tensor argument as a fake of this mode; real ones only where the mode allows them."""

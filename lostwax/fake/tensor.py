@@ -16,6 +16,7 @@ import torch
 
 from lostwax.classes import SYMBOLIC
 from lostwax.fake.asked_tensor import AskedTensor, is_marked
+from lostwax.fake.devices import concrete_device, mark_device
 from lostwax.fake.refusals import other_class_error, refuse, refuse_use
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.classes import is_text_read
@@ -34,7 +35,6 @@ _function_modes: Any = torch._C._len_torch_function_stack
 _CPU = torch.device("cpu")
 _copied: Any = torch.Tensor._make_subclass
 _WithoutDispatch: Any = torch._C._DisableTorchDispatch
-_META = torch.device("meta")
 _STRIDED = torch.strided
 
 
@@ -133,7 +133,13 @@ class FakeTensor(AskedTensor):
         return super().as_subclass(cls)
 
     def to(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """As `Tensor.to`; a device without an index gets index 0, since no driver can be asked."""
+        """As `Tensor.to`; a device without an index gets index 0, since no driver can be asked, and
+        another tensor's is the one that it is said to be on."""
+        if args and isinstance(args[0], torch.Tensor):
+            args = (args[0].device, args[0].dtype, *args[1:])
+        elif isinstance(other := kwargs.get("other"), torch.Tensor):
+            del kwargs["other"]
+            kwargs |= {"device": other.device, "dtype": other.dtype}
         args = tuple(concrete_device(a) for a in args)
         if "device" in kwargs:
             kwargs["device"] = concrete_device(kwargs["device"])
@@ -147,8 +153,9 @@ class FakeTensor(AskedTensor):
         return super().to(concrete_device(where), *args, **kwargs)
 
     def new_tensor(self, data: Any, **options: Any) -> torch.Tensor:  # type: ignore[override]
-        """C++ reads plain numbers here; of others a capture's `torch.tensor` makes one."""
-        if not has_symbol(data):
+        """C++ reads plain numbers here, for a tensor that it thinks to be on the CPU; of others a
+        capture's `torch.tensor` makes one."""
+        if self.fake_type.device == _CPU and not has_symbol(data):
             return super().new_tensor(data, **options)
         given = {name: value for name, value in options.items() if value is not None}
         return torch.tensor(data, **{"dtype": self.dtype, "device": self.device, **given})
@@ -242,7 +249,7 @@ def _absent(mode: FakeTensorMode, device: torch.device) -> torch.device:
     if device.type != "meta":
         mode.absent_device = device
     torch._has_compatible_shallow_copy_type = _alike
-    return _META
+    return mark_device(device)
 
 
 def _new_symbolic(
@@ -329,28 +336,6 @@ def find_mode(tree: Any) -> FakeTensorMode:
         elif isinstance(node, dict):
             stack.extend(node.values())
     raise AssertionError("a FakeTensor was dispatched on, but is not among the arguments")
-
-
-def concrete_device(value: Any) -> Any:
-    """`cuda` → `cuda:0`: the current device, also of a driver that does not exist."""
-    if isinstance(value, str):
-        try:
-            value = torch.device(value)
-        except RuntimeError:
-            return value
-    if (
-        isinstance(value, torch.device)
-        and value.index is None
-        and value.type not in ("cpu", "meta")
-    ):
-        return torch.device(value.type, _current_index(value.type))
-    return value
-
-
-def _current_index(kind: str) -> int:
-    """Of the device that torch would take; 0 where there is no driver to ask."""
-    is_there = kind == "cuda" and torch.cuda.is_initialized()
-    return torch.cuda.current_device() if is_there else 0
 
 
 def storage_key(t: torch.Tensor) -> int:

@@ -34,6 +34,7 @@ from lostwax.capture.trace.saved_tensors import SavedTensors
 from lostwax.capture.trace.single_step_composites import Kept, show_sharing
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake import autocast, data, fallback
+from lostwax.fake.devices import name_meant_device
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
@@ -189,6 +190,8 @@ class Tracer(Recorder):
         for t in types:
             if t is not FakeTensor and fallback.is_foreign(t):
                 return NotImplemented
+        if kwargs and "device" in kwargs:
+            name_meant_device(kwargs)
         try:
             if self.casting and func.__class__ is OpOverload:
                 return autocast.dispatch(self, func, args, kwargs or {}, self._record)

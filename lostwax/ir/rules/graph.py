@@ -330,6 +330,25 @@ def value_text(value: Any) -> str:
     return type_text(value) or repr(value)
 
 
+def _devices(module: GraphModule) -> Found:
+    """A call that names a device gives tensors there; any other gives them on the CPU, or where
+    something is that the graph was given or has named."""
+    known = {torch.device("cpu")}
+    for node in module.graph.nodes:
+        named = node.kwargs.get("device") if node.kwargs else None
+        value = node.meta.get("val")
+        for part in (value,) if type(value) is FakeTensor else _flatten(value):
+            if type(part) is not FakeTensor:
+                continue
+            where = part.fake_type.device
+            if named is not None and not _is_same_device(torch.device(named), where):
+                yield node, f"it names the device {named}, and meta['val'] is on {where}"
+            elif named is not None or node.op == "placeholder":
+                known.add(where)
+            elif where not in known and not any(_is_same_device(where, each) for each in known):
+                yield node, f"meta['val'] is on {where}, which no input is on and no call names"
+
+
 def _types(module: GraphModule) -> Found:
     """Compare what the type rules say of each static call with what is recorded."""
     for node, overload in _operator_calls(module):
@@ -440,5 +459,6 @@ GRAPH_RULES: tuple[tuple[str, str, Callable[[GraphModule], Found]], ...] = (
     ("arguments", "an argument is a node or a constant; no tensors", _arguments),
     ("metadata", "calls say what they return and where they come from", _metadata),
     ("values", "meta['val'] has the form that the operator returns", _values),
+    ("devices", "tensors are on devices that inputs are on or calls name", _devices),
 )
 TYPE_RULE = ("types", "meta['val'] has the size, dtype and device that the operator gives", _types)

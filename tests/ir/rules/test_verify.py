@@ -223,10 +223,26 @@ def real_input(p: ExportedProgram) -> None:
     node(p, "x").meta["val"] = torch.zeros(2, 3)
 
 
+def move(node: fx.Node) -> None:
+    fake = node.meta["val"]
+    elsewhere = fake.fake_type.replace(device=torch.device("meta"))
+    node.meta["val"] = new_fake(fake.fake_mode, elsewhere)
+
+
+def unknown_device(p: ExportedProgram) -> None:
+    move(calls(p, aten.neg.default))
+
+
 def another_device(p: ExportedProgram) -> None:
-    neg = calls(p, aten.neg.default)
-    elsewhere = TensorType((2, 3), torch.float32, torch.device("meta"))
-    neg.meta["val"] = new_fake(neg.meta["val"].fake_mode, elsewhere)
+    move(node(p, "b_cache"))
+    move(calls(p, aten.neg.default))
+
+
+def names_another_device(p: ExportedProgram) -> None:
+    mul = calls(p, aten.mul.Tensor)
+    with p.graph.inserting_before(mul):
+        new = p.graph.call_function(aten.scalar_tensor.default, (2.0,), {"device": "cuda:0"})
+    new.meta.update(mul.meta)
 
 
 def nothing_for_an_input(p: ExportedProgram) -> None:
@@ -438,6 +454,13 @@ BROKEN: list[tuple[Break, str, str, str]] = [
     (real_input, "values", "x", "holds a Tensor, not a lostwax FakeTensor"),
     (nothing_for_an_input, "inputs", "x", "it is None, the signature says TensorArgument"),
     (another_device, "types", "neg_default", "is on meta, what the operator gives on cpu"),
+    (
+        unknown_device,
+        "devices",
+        "neg_default",
+        "is on meta, which no input is on and no call names",
+    ),
+    (names_another_device, "devices", "scalar_tensor_default", "names the device cuda:0, and meta"),
     (real_value, "values", "neg_default", "holds a Tensor, not a lostwax FakeTensor"),
     (number_for_tensor, "values", "neg_default", "returns a TensorType, meta['val'] has 3"),
     (one_for_two, "values", "topk_default", "returns 2 values, meta['val'] is f32[2, 2]"),

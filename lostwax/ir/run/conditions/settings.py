@@ -18,7 +18,7 @@ from torch.fx import Node
 
 from lostwax.errors import SettingsError
 from lostwax.fake import autocast
-from lostwax.fake.tensor import concrete_device
+from lostwax.fake.devices import concrete_device
 from lostwax.ir.data import Program, Settings
 from lostwax.ir.graph.lookup import all_nodes
 

@@ -1,6 +1,7 @@
 """Exports a few dozen timm and transformers architectures and compares each with eager.
 
     python -m sweep [--only resnet18 Llama ...] [--library timm] [--json] [--traceback]
+    python -m sweep --device cuda --precision float32 autocast half
 
 Each architecture is exported for evaluation and for training, and for evaluation with a batch and
 a length of texts that vary ("batch": the length does not), which is compared at other sizes, too
@@ -21,6 +22,7 @@ import time
 import traceback
 import warnings
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -28,10 +30,11 @@ from torch import Tensor, nn
 
 from lostwax import export
 from lostwax.errors import DataDependentError
-from sweep.architectures import ARCHITECTURES, Architecture, build, cast, example
+from sweep.architectures import ARCHITECTURES, Architecture, build
 from sweep.compare import check, difference, run
 from sweep.dynamic import sweep_dynamic
 from sweep.libraries import load
+from sweep.setting import PRECISIONS, Setting
 
 MODES = ("eval", "train")
 
@@ -42,6 +45,7 @@ class Row:
 
     library: str
     name: str
+    precision: str = "own"
     parameters: int = 0
     nodes: int = 0
     export_ms: float = 0.0
@@ -57,24 +61,33 @@ class Row:
         )  # fmt: skip
 
 
-def sweep(architecture: Architecture, timm: Any, transformers: Any, *, verbose: bool) -> Row:
-    row = Row(architecture.library, architecture.name)
+def sweep(
+    architecture: Architecture,
+    timm: Any,
+    transformers: Any,
+    setting: Setting = Setting(),  # noqa: B008 - it is frozen
+    *,
+    verbose: bool = False,
+) -> Row:
+    row = Row(architecture.library, architecture.name, setting.precision)
     torch.manual_seed(0)
     try:
-        model = build(architecture, timm, transformers).to(architecture.dtype)
+        model = build(architecture, timm, transformers)
+        model = model.to(setting.device, setting.find_dtype(architecture))
     except Exception as error:
         return failed(row, "eval", "build", error, verbose)
     row.parameters = sum(p.numel() for p in model.parameters())
-    args, kwargs = cast(example(architecture), architecture.dtype)
+    args, kwargs = setting.make_example(architecture)
     for mode in MODES:
         stage = "eager"
         model.train(mode == "train")
         try:
-            eager = run(copy.deepcopy(model), args, kwargs)
+            eager = run(copy.deepcopy(model), args, kwargs, setting.make_context())
             before = {n: t.clone() for n, t in state(model).items()}
             stage = "export"
             start = time.process_time()
-            program = export(model, args, kwargs)
+            with setting.make_context():
+                program = export(model, args, kwargs)
             if mode == "eval":
                 row.export_ms = 1e3 * (time.process_time() - start)
                 row.nodes = sum(n.op == "call_function" for n in program.graph.nodes)
@@ -83,7 +96,7 @@ def sweep(architecture: Architecture, timm: Any, transformers: Any, *, verbose: 
             stage = "run"
             ours = run(module, args, kwargs)
             stage = "compare"
-            check(ours, eager)
+            check(ours, eager, setting.tolerance)
             stage = "untouched"
             check_untouched(before, state(model))
             setattr(row, mode, "wrong" if mode in architecture.refused else "ok")
@@ -99,7 +112,7 @@ def sweep(architecture: Architecture, timm: Any, transformers: Any, *, verbose: 
     if row.eval == "ok":
         model.eval()
         try:
-            row.dynamic = sweep_dynamic(architecture, model)
+            row.dynamic = sweep_dynamic(architecture, model, setting)
         except Exception as error:
             failed(row, "dynamic", "wrong", error, verbose)
     return row
@@ -139,21 +152,23 @@ HEAD = (
 
 
 def line(row: Row) -> str:
+    name = row.name if row.precision == "own" else f"{row.name} {row.precision}"
     return (
-        f"{row.name:<36}{row.parameters / 1e6:>8.2f}{row.nodes:>7}{row.export_ms:>7.0f}  "
+        f"{name:<36}{row.parameters / 1e6:>8.2f}{row.nodes:>7}{row.export_ms:>7.0f}  "
         f"{row.eval:<10}{row.train:<10}{row.dynamic:<9}{row.reason[:200]}"
     ).rstrip()
 
 
 def summary(rows: list[Row]) -> str:
     text = []
-    for library in ("timm", "transformers"):
-        own = [row for row in rows if row.library == library]
+    for precision, library in product(PRECISIONS, ("timm", "transformers")):
+        own = [row for row in rows if (row.library, row.precision) == (library, precision)]
         if own:
             refused = sum(row.ok and "refused" in (row.eval, row.train) for row in own)
             note = f" ({refused} of them in one mode, the other is rightly refused)"
             text.append(
-                f"{library}: {sum(row.ok for row in own)} of {len(own)} equal eager"
+                f"{library}{'' if precision == 'own' else f', {precision}'}: "
+                f"{sum(row.ok for row in own)} of {len(own)} equal eager"
                 + (note if refused else "")
             )
     return "; ".join(text)
@@ -172,6 +187,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m sweep", description=__doc__)
     parser.add_argument("--only", nargs="+", default=[], help="parts of architectures' names")
     parser.add_argument("--library", choices=("timm", "transformers"))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=["own"])
+    parser.add_argument("--part", default="1/1", help="2/8: of each eight architectures the second")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--traceback", action="store_true", help="print each failure's traceback")
     options = parser.parse_args()
@@ -181,8 +199,11 @@ def main() -> int:
     rows: list[Row] = []
     if not options.json:
         print(HEAD, flush=True)
-    for architecture in chosen(options.only, options.library):
-        rows.append(sweep(architecture, timm, transformers, verbose=options.traceback))
+    part, parts = map(int, options.part.split("/"))
+    architectures = chosen(options.only, options.library)[part - 1 :: parts]
+    for architecture, precision in product(architectures, options.precision):
+        setting = Setting(options.device, precision)
+        rows.append(sweep(architecture, timm, transformers, setting, verbose=options.traceback))
         if not options.json:
             print(line(rows[-1]), flush=True)
         gc.collect()

@@ -9,6 +9,7 @@ Must not know of libraries or of how programs are made.
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,10 +35,14 @@ class Run:
     gradients: dict[str, Tensor]
 
 
-def run(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+def run(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], around: Any = None
+) -> Run:
+    """What a call does, with a context around it (autocast)."""
     torch.manual_seed(0)
     module.zero_grad()
-    outputs = pytree.tree_leaves(module(*copy.deepcopy(args), **copy.deepcopy(kwargs)))
+    with around or nullcontext():
+        outputs = pytree.tree_leaves(module(*copy.deepcopy(args), **copy.deepcopy(kwargs)))
     loss = sum(weighted(o) for o in outputs if isinstance(o, Tensor) and o.requires_grad)
     if isinstance(loss, Tensor):
         loss.backward()
@@ -48,35 +53,38 @@ def run(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run
 
 def weighted(output: Tensor) -> Tensor:
     """A number that depends on each element in its own way."""
-    weights = torch.linspace(-1, 1, output.numel(), dtype=torch.float64).reshape(output.shape)
-    return (output * weights).sum()
+    weights = torch.linspace(-1, 1, output.numel(), dtype=torch.float64, device=output.device)
+    return (output * weights.reshape(output.shape)).sum()
 
 
-def check(program: Run, module: Run) -> None:
-    """Raises DiffersError with all that differs."""
-    found = [*_outputs(program.outputs, module.outputs)]
-    found += _named("buffer", program.buffers, module.buffers)
-    found += _named("gradient of", program.gradients, module.gradients)
+def check(program: Run, module: Run, tolerance: float | None = None) -> None:
+    """Raises DiffersError with all that differs by more than is given, or than its dtype allows."""
+    found = [*_outputs(program.outputs, module.outputs, tolerance)]
+    found += _named("buffer", program.buffers, module.buffers, tolerance)
+    found += _named("gradient of", program.gradients, module.gradients, tolerance)
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise DiffersError(found[0] + more)
 
 
-def _outputs(ours: list[Any], eager: list[Any]) -> list[str]:
+def _outputs(ours: list[Any], eager: list[Any], tolerance: float | None) -> list[str]:
     if len(ours) != len(eager):
         return [f"{len(ours)} outputs, eager has {len(eager)}"]
-    found = [difference(f"output {i}", a, b) for i, (a, b) in enumerate(zip(ours, eager))]  # noqa: B905
+    pairs = enumerate(zip(ours, eager, strict=True))
+    found = [difference(f"output {i}", a, b, tolerance) for i, (a, b) in pairs]
     return [text for text in found if text]
 
 
-def _named(what: str, ours: dict[str, Tensor], eager: dict[str, Tensor]) -> list[str]:
+def _named(
+    what: str, ours: dict[str, Tensor], eager: dict[str, Tensor], tolerance: float | None
+) -> list[str]:
     found = [f"{what} {n} is missing" for n in eager if n not in ours]
     found += [f"{what} {n} is not eager's" for n in ours if n not in eager]
-    texts = [difference(f"{what} {n}", ours[n], eager[n]) for n in eager if n in ours]
+    texts = [difference(f"{what} {n}", ours[n], eager[n], tolerance) for n in eager if n in ours]
     return found + [text for text in texts if text]
 
 
-def difference(what: str, ours: Any, eager: Any) -> str:
+def difference(what: str, ours: Any, eager: Any, tolerance: float | None = None) -> str:
     """How two results differ; nothing if they do not."""
     if not isinstance(eager, Tensor):
         return "" if type(ours) is type(eager) and ours == eager else f"{what}: {ours} for {eager}"
@@ -85,10 +93,11 @@ def difference(what: str, ours: Any, eager: Any) -> str:
             return f"{what}: {name} {getattr(ours, name)}, eager {getattr(eager, name)}"
     if ours.stride() != eager.stride() and what.startswith("output"):
         return f"{what}: strides {ours.stride()}, eager {eager.stride()}"
-    return _values(what, ours.detach(), eager.detach())
+    allowed = TOLERANCE.get(eager.dtype, 1e-2) if tolerance is None else tolerance
+    return _values(what, ours.detach(), eager.detach(), allowed)
 
 
-def _values(what: str, ours: Tensor, eager: Tensor) -> str:
+def _values(what: str, ours: Tensor, eager: Tensor, tolerance: float) -> str:
     if not eager.is_floating_point() and not eager.is_complex():
         return "" if torch.equal(ours, eager) else f"{what}: other values"
     if not torch.equal(eager.isfinite(), ours.isfinite()):
@@ -96,8 +105,4 @@ def _values(what: str, ours: Tensor, eager: Tensor) -> str:
     a, b = ours[ours.isfinite()], eager[eager.isfinite()]
     scale = max(b.abs().max().item(), 1e-3) if b.numel() else 1.0
     off = (a - b).abs().max().item() / scale if b.numel() else 0.0
-    return (
-        f"{what}: off by {off:.1e} of its largest value"
-        if off > TOLERANCE.get(b.dtype, 1e-2)
-        else ""
-    )
+    return f"{what}: off by {off:.1e} of its largest value" if off > tolerance else ""

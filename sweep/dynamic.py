@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from lostwax import Dim, export
 from lostwax.errors import ConstraintViolationError, InputValueError
-from sweep.architectures import Architecture, cast, example
+from sweep.architectures import Architecture
 from sweep.compare import check, run
+from sweep.setting import Setting
 
 SIZES = ((1, 12), (3, 12), (1, 5), (5, 17), (2, 2))
 """Batch and length; both are 2 and 12 in the example."""
@@ -34,30 +35,33 @@ def dynamic_shapes(kwargs: dict[str, Any], lengths: bool, least: int = 0) -> dic
     return spec
 
 
-def sweep_dynamic(architecture: Architecture, model: nn.Module) -> str:
+def sweep_dynamic(architecture: Architecture, model: nn.Module, setting: Setting) -> str:
     """ "ok", or "batch" where only that may vary; raises what is wrong."""
-    args, kwargs = cast(example(architecture), architecture.dtype)
+    args, kwargs = setting.make_example(architecture)
     has_text = any(name in TEXTS for name in kwargs)
     for lengths in (True, False) if has_text else (False,):
         spec = dynamic_shapes(kwargs, lengths, architecture.least)
         try:
-            program = export(model, args, kwargs, dynamic_shapes=spec)
+            with setting.make_context():
+                program = export(model, args, kwargs, dynamic_shapes=spec)
         except ConstraintViolationError:
             if lengths:
                 continue
             raise
-        compare(architecture, model, program, lengths)
+        compare(architecture, model, program, lengths, setting)
         return "ok" if lengths or not has_text else "batch"
     raise AssertionError("export has neither returned nor raised")
 
 
-def compare(architecture: Architecture, model: nn.Module, program: Any, lengths: bool) -> None:
+def compare(
+    architecture: Architecture, model: nn.Module, program: Any, lengths: bool, setting: Setting
+) -> None:
     for batch, length in SIZES:
         if batch < architecture.least or (not lengths and length != 12):
             continue
-        call = cast(example(architecture, batch, length), architecture.dtype)
+        call = setting.make_example(architecture, batch, length)
         try:
-            want = run(copy.deepcopy(model), *call)
+            want = run(copy.deepcopy(model), *call, setting.make_context())
         except (RuntimeError, ValueError, IndexError):
             continue  # too short, or one batch alone, for the model itself
         try:
@@ -65,7 +69,7 @@ def compare(architecture: Architecture, model: nn.Module, program: Any, lengths:
         except InputValueError as error:
             raise ValueError(f"at batch {batch}, length {length}: {error}") from error
         got.outputs = [aligned(a, b) for a, b in zip(got.outputs, want.outputs, strict=True)]
-        check(got, want)
+        check(got, want, setting.tolerance)
 
 
 def aligned(ours: Any, eager: Any) -> Any:

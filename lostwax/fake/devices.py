@@ -1,9 +1,9 @@
 """Devices that need not be there: what C++ is told of them, and what it means when it names one.
 
-To C++ every fake that is not on the CPU is on `meta`, so that no driver is asked. Whatever C++ makes
-for such a fake by itself (a number that is written into a slice, `arange` inside of a composite
-operator) it asks for on the same `meta`: the number of that tells which device is meant, and `meta`
-without a number is what the user says. Must not know of tensors.
+To C++ every fake that is not on the CPU is on `meta`, so that no driver is asked. Whatever C++
+makes for such a fake by itself (a number that is written into a slice, `arange` inside of a
+composite operator) it asks for on the same `meta`: the number of that tells which device is meant,
+and `meta` without a number is what the user says. Must not know of tensors.
 """
 
 from __future__ import annotations

@@ -25,10 +25,10 @@ from lostwax.fake import autocast, data, fallback, rule_cache, shared_rule_cache
 from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.composite import index
 from lostwax.fake.convert import FakeTensorConverter
+from lostwax.fake.devices import concrete_device, name_meant_device
 from lostwax.fake.observer import Observer
 from lostwax.fake.refusals import RETIRED
 from lostwax.fake.storage import FakeStorage
-from lostwax.fake.devices import concrete_device, name_meant_device
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.fake.write import write

@@ -1,5 +1,5 @@
-"""Programs of tensors on devices that this machine does not have: what C++ makes for such a tensor by
-itself is made on the user's device, in what is recorded as in what is told."""
+"""Programs of tensors on devices that this machine does not have: what C++ makes for such a tensor
+by itself is made on the user's device, in what is recorded as in what is told."""
 
 from __future__ import annotations
 

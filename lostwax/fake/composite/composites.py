@@ -17,8 +17,8 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.fake import rule_cache
-from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.devices import concrete_device
+from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.memory_format import suggested_format
 from lostwax.ops.registry import aten, composite, itself, operator

@@ -26,7 +26,6 @@ from lostwax.ir.signature import (
     SymIntArgument,
     TensorArgument,
 )
-from lostwax.types import TensorType
 from tests.ir.build import Builder
 
 aten = torch.ops.aten

@@ -18,8 +18,8 @@ from torch.utils import _pytree as pytree
 
 from lostwax.errors import PassError
 from lostwax.fake import FakeTensor, FakeTensorMode
-from lostwax.fake.storage import FakeStorage
 from lostwax.fake.devices import concrete_device
+from lostwax.fake.storage import FakeStorage
 from lostwax.fake.tensor import new_fake
 from lostwax.ir.passes.draft import Draft
 from lostwax.ir.passes.pipeline import Pass

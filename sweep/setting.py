@@ -1,0 +1,47 @@
+"""Where a sweep computes, and in which precision. Must not know of libraries."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor
+
+from sweep.architectures import Architecture, cast, example
+
+PRECISIONS = ("own", "float32", "autocast", "half")
+"""The dtype of the architecture (mostly float64), float32, bfloat16 by autocast, float16."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A device and one of `PRECISIONS`."""
+
+    device: str = "cpu"
+    precision: str = "own"
+
+    def find_dtype(self, architecture: Architecture) -> torch.dtype:
+        if self.precision == "own":
+            return architecture.dtype
+        return torch.float16 if self.precision == "half" else torch.float32
+
+    def make_example(self, architecture: Architecture, *sizes: int) -> Any:
+        """An example call, as `architectures.example`."""
+        call = cast(example(architecture, *sizes), self.find_dtype(architecture))
+        return pytree.tree_map_only(Tensor, lambda tensor: tensor.to(self.device), call)
+
+    def make_context(self) -> AbstractContextManager[Any]:
+        """What the module is called in. Its program runs without."""
+        if self.precision == "autocast":
+            return torch.autocast(self.device, torch.bfloat16)
+        return nullcontext()
+
+    @property
+    def tolerance(self) -> float | None:
+        """How far results may be apart, whatever their dtype: what is float32 was computed in fewer
+        bits, and gradients through many layers lose more of them. What is wrong otherwise shows in
+        float32."""
+        return 1e-1 if self.precision in ("autocast", "half") else None

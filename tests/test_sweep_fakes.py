@@ -1,0 +1,20 @@
+"""Every architecture of the sweep, exported from tensors on cuda, where there is none:
+`python -m sweep.fakes`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("timm", reason="needs timm: `make sweep` installs it")
+
+
+@pytest.mark.parametrize("library", ["timm", "transformers"])
+def test_nothing_is_on_another_device(library: str) -> None:
+    command = [sys.executable, "-m", "sweep.fakes", "--library", library]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "are all on cuda" in run.stdout

@@ -94,7 +94,7 @@ def sweep(
             stage = "module()"
             module = program.module()
             stage = "run"
-            ours = run(module, args, kwargs)
+            ours = run(module, args, kwargs, setting.make_context())
             stage = "compare"
             check(ours, eager, setting.tolerance)
             stage = "untouched"

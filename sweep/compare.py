@@ -80,12 +80,18 @@ def _named(
 ) -> list[str]:
     found = [f"{what} {n} is missing" for n in eager if n not in ours]
     found += [f"{what} {n} is not eager's" for n in ours if n not in eager]
-    texts = [difference(f"{what} {n}", ours[n], eager[n], tolerance) for n in eager if n in ours]
+    # What is lost in fewer bits is lost of all, also of gradients that should be 0.
+    least = 0.0 if tolerance is None else max((_find_largest(t) for t in eager.values()), default=0)
+    texts = [
+        difference(f"{what} {n}", ours[n], eager[n], tolerance, least) for n in eager if n in ours
+    ]
     return found + [text for text in texts if text]
 
 
-def difference(what: str, ours: Any, eager: Any, tolerance: float | None = None) -> str:
-    """How two results differ; nothing if they do not."""
+def difference(
+    what: str, ours: Any, eager: Any, tolerance: float | None = None, least: float = 0.0
+) -> str:
+    """How two results differ; nothing if they do not. `least`: what counts as a large value."""
     if not isinstance(eager, Tensor):
         return "" if type(ours) is type(eager) and ours == eager else f"{what}: {ours} for {eager}"
     for name in ("shape", "dtype", "device"):
@@ -94,15 +100,20 @@ def difference(what: str, ours: Any, eager: Any, tolerance: float | None = None)
     if ours.stride() != eager.stride() and what.startswith("output"):
         return f"{what}: strides {ours.stride()}, eager {eager.stride()}"
     allowed = TOLERANCE.get(eager.dtype, 1e-2) if tolerance is None else tolerance
-    return _values(what, ours.detach(), eager.detach(), allowed)
+    return _values(what, ours.detach(), eager.detach(), allowed, least)
 
 
-def _values(what: str, ours: Tensor, eager: Tensor, tolerance: float) -> str:
+def _find_largest(tensor: Tensor) -> float:
+    found = tensor.detach()[tensor.isfinite()].abs()
+    return found.max().item() if found.numel() else 0.0
+
+
+def _values(what: str, ours: Tensor, eager: Tensor, tolerance: float, least: float) -> str:
     if not eager.is_floating_point() and not eager.is_complex():
         return "" if torch.equal(ours, eager) else f"{what}: other values"
     if not torch.equal(eager.isfinite(), ours.isfinite()):
         return f"{what}: not finite where eager is, or the reverse"
     a, b = ours[ours.isfinite()], eager[eager.isfinite()]
-    scale = max(b.abs().max().item(), 1e-3) if b.numel() else 1.0
+    scale = max(_find_largest(b), least, 1e-3)
     off = (a - b).abs().max().item() / scale if b.numel() else 0.0
     return f"{what}: off by {off:.1e} of its largest value" if off > tolerance else ""

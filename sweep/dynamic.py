@@ -65,7 +65,7 @@ def compare(
         except (RuntimeError, ValueError, IndexError):
             continue  # too short, or one batch alone, for the model itself
         try:
-            got = run(program.module(), *call)
+            got = run(program.module(), *call, setting.make_context())
         except InputValueError as error:
             raise ValueError(f"at batch {batch}, length {length}: {error}") from error
         got.outputs = [aligned(a, b) for a, b in zip(got.outputs, want.outputs, strict=True)]

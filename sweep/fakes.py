@@ -3,7 +3,7 @@
     python -m sweep.fakes [--device cuda] [--only resnet18 Llama ...]
 
 Each is built on the CPU; fakes on the device take the places of its tensors, as in
-`model.to("cuda")`. It is exported for evaluation, for training, and with a batch that varies. The
+`model.to("cuda")`. It is exported for evaluation, for training, and with sizes that vary. The
 program is valid, refused only where that of the CPU is, and all in it is on that device, but for
 what the model's own code makes on the CPU and does not return. Must not run anything.
 """
@@ -59,8 +59,8 @@ class Mover:
 def export_all(architecture: Architecture, model: nn.Module, call: Any) -> Iterator[Any]:
     """Each way to export a model, with its name: the program, or what refuses it."""
     args, kwargs = call
-    batch = dynamic_shapes(kwargs, False, architecture.least)
-    ways = (("eval", False, None), ("train", True, None), ("any batch", False, batch))
+    spec = dynamic_shapes(kwargs, True, architecture.least)
+    ways = (("eval", False, None), ("train", True, None), ("any sizes", False, spec))
     for way, training, spec in ways:
         model.train(training)
         try:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
+from torch.backends import cudnn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sweep.architectures import Architecture, cast, example
 
@@ -33,11 +36,18 @@ class Setting:
         call = cast(example(architecture, *sizes), self.find_dtype(architecture))
         return pytree.tree_map_only(Tensor, lambda tensor: tensor.to(self.device), call)
 
-    def make_context(self) -> AbstractContextManager[Any]:
-        """What the module is called in. Its program runs without."""
-        if self.precision == "autocast":
-            return torch.autocast(self.device, torch.bfloat16)
-        return nullcontext()
+    @contextmanager
+    def make_context(self) -> Iterator[None]:
+        """What the module and its program are called in. On a GPU, attention is computed as it is
+        defined, since kernels that do it at once have random numbers of their own; and in the
+        precision that was asked for."""
+        is_cast = self.precision == "autocast"
+        cast = torch.autocast(self.device, torch.bfloat16) if is_cast else nullcontext()
+        is_cpu = self.device == "cpu"
+        plain = nullcontext() if is_cpu else sdpa_kernel(SDPBackend.MATH)
+        exact = nullcontext() if is_cpu else cudnn.flags(True, deterministic=True, allow_tf32=False)
+        with cast, plain, exact:
+            yield
 
     @property
     def tolerance(self) -> float | None:

@@ -20,6 +20,8 @@ from lostwax.types import product
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
 
+_DROPS_AT_ONCE = ("cuda", "xpu")
+"""Types of devices on which one kernel of C++ draws and drops, and draws other numbers."""
 _ALPHA = 1.7580993408473766  # minus what SELU tends to, to the left
 
 
@@ -43,6 +45,8 @@ def dropout(
     if p == 1:
         zero = mode.call(aten.zeros.default, [], dtype=t.dtype, device=t.device)
         return mode.call(multiply, input, zero)
+    if t.device.type in _DROPS_AT_ONCE and not (in_place or by_channel or alpha):
+        return mode.call(aten.native_dropout.default, input, p, train)[0]
     noise = _channel_noise(mode, input) if by_channel else _noise(mode, input)
     noise = mode.call(aten.bernoulli_.float, noise, 1 - p)
     if not alpha:

@@ -27,7 +27,7 @@ class Architecture:
     inputs: str = "image"
     side: int = 64
     refused: tuple[str, ...] = ()
-    """In these modes ("eval", "train") its Python branches on data: export must say so."""
+    """In these modes ("eval", "train") its Python branches on data, which export may refuse."""
     dtype: torch.dtype = torch.float64
     least: int = 0
     """The least batch that the dynamic program is declared for: 1 or 2 where less is refused."""

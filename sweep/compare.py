@@ -21,6 +21,9 @@ TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3}
 """Largest difference, in parts of the largest value. Coarse for double precision, since libraries
 compute parts of their models in single."""
 
+NOISE = 5
+"""How much farther from eager a program may be than eager from itself with other last bits."""
+
 
 class DiffersError(Exception):
     """The program and the module do not agree."""
@@ -51,47 +54,57 @@ def run(
     return Run(outputs, buffers, gradients)
 
 
+def run_noisy(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], around: Any, noise: float
+) -> Run:
+    """The same with weights that are off by a random part of themselves, at most `noise`."""
+    module = copy.deepcopy(module)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.mul_(1 + noise * (2 * torch.rand_like(parameter) - 1))
+    return run(module, args, kwargs, around)
+
+
 def weighted(output: Tensor) -> Tensor:
     """A number that depends on each element in its own way."""
     weights = torch.linspace(-1, 1, output.numel(), dtype=torch.float64, device=output.device)
     return (output * weights.reshape(output.shape)).sum()
 
 
-def check(program: Run, module: Run, tolerance: float | None = None) -> None:
-    """Raises DiffersError with all that differs by more than is given, or than its dtype allows."""
-    found = [*_outputs(program.outputs, module.outputs, tolerance)]
-    found += _named("buffer", program.buffers, module.buffers, tolerance)
-    found += _named("gradient of", program.gradients, module.gradients, tolerance)
+def check(program: Run, module: Run, noisy: Run | None = None) -> None:
+    """Raises DiffersError with all that differs by more than its dtype allows. `noisy` is what the
+    module does with its weights in the last bits different: so much is allowed, several times."""
+    found = [*_outputs(program.outputs, module.outputs, (noisy or module).outputs)]
+    for what, name in (("buffer", "buffers"), ("gradient of", "gradients")):
+        found += _named(what, *(getattr(run, name) for run in (program, module, noisy or module)))
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise DiffersError(found[0] + more)
 
 
-def _outputs(ours: list[Any], eager: list[Any], tolerance: float | None) -> list[str]:
+def _outputs(ours: list[Any], eager: list[Any], noisy: list[Any]) -> list[str]:
     if len(ours) != len(eager):
         return [f"{len(ours)} outputs, eager has {len(eager)}"]
-    pairs = enumerate(zip(ours, eager, strict=True))
-    found = [difference(f"output {i}", a, b, tolerance) for i, (a, b) in pairs]
+    found = [
+        difference(f"output {i}", *each)
+        for i, each in enumerate(zip(ours, eager, noisy, strict=True))
+    ]
     return [text for text in found if text]
 
 
 def _named(
-    what: str, ours: dict[str, Tensor], eager: dict[str, Tensor], tolerance: float | None
+    what: str, ours: dict[str, Tensor], eager: dict[str, Tensor], noisy: dict[str, Tensor]
 ) -> list[str]:
     found = [f"{what} {n} is missing" for n in eager if n not in ours]
     found += [f"{what} {n} is not eager's" for n in ours if n not in eager]
-    # What is lost in fewer bits is lost of all, also of gradients that should be 0.
-    least = 0.0 if tolerance is None else max((_find_largest(t) for t in eager.values()), default=0)
-    texts = [
-        difference(f"{what} {n}", ours[n], eager[n], tolerance, least) for n in eager if n in ours
-    ]
+    common = [n for n in eager if n in ours]
+    texts = [difference(f"{what} {n}", ours[n], eager[n], noisy.get(n)) for n in common]
     return found + [text for text in texts if text]
 
 
-def difference(
-    what: str, ours: Any, eager: Any, tolerance: float | None = None, least: float = 0.0
-) -> str:
-    """How two results differ; nothing if they do not. `least`: what counts as a large value."""
+def difference(what: str, ours: Any, eager: Any, noisy: Any = None) -> str:
+    """How two results differ; nothing if they do not."""
     if not isinstance(eager, Tensor):
         return "" if type(ours) is type(eager) and ours == eager else f"{what}: {ours} for {eager}"
     for name in ("shape", "dtype", "device"):
@@ -99,21 +112,26 @@ def difference(
             return f"{what}: {name} {getattr(ours, name)}, eager {getattr(eager, name)}"
     if ours.stride() != eager.stride() and what.startswith("output"):
         return f"{what}: strides {ours.stride()}, eager {eager.stride()}"
-    allowed = TOLERANCE.get(eager.dtype, 1e-2) if tolerance is None else tolerance
-    return _values(what, ours.detach(), eager.detach(), allowed, least)
+    return _values(what, *(each.detach() for each in (ours, eager, _or(noisy, eager))))
+
+
+def _or(noisy: Any, eager: Tensor) -> Tensor:
+    is_alike = isinstance(noisy, Tensor) and noisy.shape == eager.shape
+    return noisy if is_alike else eager  # type: ignore[no-any-return]
+
+
+def _values(what: str, ours: Tensor, eager: Tensor, noisy: Tensor) -> str:
+    if not eager.is_floating_point() and not eager.is_complex():
+        is_same = torch.equal(ours, eager) or not torch.equal(noisy, eager)
+        return "" if is_same else f"{what}: other values"
+    if not torch.equal(eager.isfinite(), ours.isfinite()):
+        return f"{what}: not finite where eager is, or the reverse"
+    scale = max(_find_largest(eager), 1e-3)
+    off = _find_largest(ours - eager) / scale
+    allowed = TOLERANCE.get(eager.dtype, 1e-2) + NOISE * _find_largest(noisy - eager) / scale
+    return f"{what}: off by {off:.1e} of its largest value" if off > allowed else ""
 
 
 def _find_largest(tensor: Tensor) -> float:
-    found = tensor.detach()[tensor.isfinite()].abs()
+    found = tensor[tensor.isfinite()].abs()
     return found.max().item() if found.numel() else 0.0
-
-
-def _values(what: str, ours: Tensor, eager: Tensor, tolerance: float, least: float) -> str:
-    if not eager.is_floating_point() and not eager.is_complex():
-        return "" if torch.equal(ours, eager) else f"{what}: other values"
-    if not torch.equal(eager.isfinite(), ours.isfinite()):
-        return f"{what}: not finite where eager is, or the reverse"
-    a, b = ours[ours.isfinite()], eager[eager.isfinite()]
-    scale = max(_find_largest(b), least, 1e-3)
-    off = (a - b).abs().max().item() / scale if b.numel() else 0.0
-    return f"{what}: off by {off:.1e} of its largest value" if off > tolerance else ""

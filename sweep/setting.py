@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
-from torch import Tensor
+from torch import Tensor, nn
 from torch.backends import cudnn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sweep.architectures import Architecture, cast, example
+from sweep.compare import Run, run_noisy
 
 PRECISIONS = ("own", "float32", "autocast", "half")
 """The dtype of the architecture (mostly float64), float32, bfloat16 by autocast, float16."""
@@ -49,9 +50,11 @@ class Setting:
         with cast, plain, exact:
             yield
 
-    @property
-    def tolerance(self) -> float | None:
-        """How far results may be apart, whatever their dtype: what is float32 was computed in fewer
-        bits, and gradients through many layers lose more of them. What is wrong otherwise shows in
-        float32."""
-        return 1e-1 if self.precision in ("autocast", "half") else None
+    def run_noisy(self, model: nn.Module, args: Any, kwargs: Any) -> Run | None:
+        """What the model does with other last bits; None: the program may not differ by those."""
+        noise = _NOISE[self.precision]
+        return run_noisy(model, args, kwargs, self.make_context(), noise) if noise else None
+
+
+_NOISE = {"own": 0.0, "float32": 1e-6, "autocast": 2**-8, "half": 2**-10}
+"""By how much weights differ in their last bits."""

@@ -80,7 +80,9 @@ def _write_out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[s
             fail(f"Expected out tensor to have dtype {wanted}, but got {given} instead")
         check_cast(fake.fake_type, new)
         if not are_same_sizes(fake.fake_type.size, new.size):
-            is_row_major = Trait.ROW_MAJOR_OUT in traits
+            is_row_major = Trait.ROW_MAJOR_OUT in traits or (
+                Trait.ROW_MAJOR_OUT_ON_CPU in traits and new.device.type == "cpu"
+            )
             stride = contiguous_strides(new.size) if is_row_major else new.stride
             set_type(
                 fake,

@@ -127,6 +127,8 @@ class Trait(Enum):
     ROW_MAJOR_OUT = auto()
     """Its `out=` form copies: an `out=` of another size becomes row-major, even where the result
     without `out=` would not."""
+    ROW_MAJOR_OUT_ON_CPU = auto()
+    """The same, but a GPU's kernel gives such an `out=` the layout of the result."""
     RELAYS_FIRST_OUT = auto()
     """LAPACK's wrapper gives the first `out=` new strides if it is empty, even at the right
     size."""

@@ -1,6 +1,6 @@
 """Every operator sample of torch's `op_db` exported, decomposed, and run against eager.
 
-    python -m tests.ops.decomposing [operator ...] [--samples N]
+    python -m tests.ops.decomposing [operator ...] [--samples N] [--device cuda] [--part 2/8]
 
 Each sample becomes a program of one call; `run_decompositions()` takes it to core ATen. Compared:
 that all operators that are left are core or in the documented list, that the program is valid, and
@@ -14,7 +14,7 @@ import copy
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -140,11 +140,11 @@ UNINITIALISED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty
                  "empty_permuted"}  # fmt: skip
 
 
-def samples(names: list[str], count: int) -> Iterator[Call]:
+def samples(names: Iterable[str], count: int, device: str = "cpu") -> Iterator[Call]:
     found = operators()
-    for name in names or found:
-        for dtype in dtypes_of(found[name]):
-            for i, call in enumerate(calls(found[name], dtype, ("call",))):
+    for name in names:
+        for dtype in dtypes_of(found[name], device):
+            for i, call in enumerate(calls(found[name], dtype, ("call",), device)):
                 if i >= count:
                     break
                 yield call
@@ -154,12 +154,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.ops.decomposing", description=__doc__)
     parser.add_argument("operators", nargs="*")
     parser.add_argument("--samples", type=int, default=1000)
+    parser.add_argument("--device", default="cpu", help="cpu, or cuda")
+    parser.add_argument("--part", default="1/1", help="2/8: of each eight operators the second")
     options = parser.parse_args()
+    part, parts = map(int, options.part.split("/"))
+    names = options.operators or [*operators()][part - 1 :: parts]
     warnings.simplefilter("ignore")
     tally: Counter[Verdict] = Counter()
     left: Counter[str] = Counter()
     refused: Counter[tuple[str, str]] = Counter()
-    for call in samples(options.operators, options.samples):
+    for call in samples(names, options.samples, options.device):
         outcome = judged(call)
         tally[outcome.verdict] += 1
         left.update(outcome.left)

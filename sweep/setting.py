@@ -56,5 +56,5 @@ class Setting:
         return run_noisy(model, args, kwargs, self.make_context(), noise) if noise else None
 
 
-_NOISE = {"own": 0.0, "float32": 1e-6, "autocast": 2**-8, "half": 2**-10}
+_NOISE = {"own": 0.0, "float32": 1e-5, "autocast": 2**-8, "half": 2**-10}
 """By how much weights differ in their last bits."""

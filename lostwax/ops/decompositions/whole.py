@@ -83,6 +83,10 @@ _keep(
     "_scaled_dot_product_flash_attention_for_cpu",
 )
 _keep(
+    "a kernel of one device, which is called by name",
+    "_flash_attention_forward _efficient_attention_forward",
+)
+_keep(
     "if a size varies: its windows are of as many sizes", "adaptive_max_pool2d adaptive_max_pool3d"
 )
 _keep(

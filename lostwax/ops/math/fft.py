@@ -138,9 +138,10 @@ def fft_c2r(
     return _transform_dims(x, tuple(size), _REAL[self.dtype], [last])
 
 
+mark_writing_forms(Trait.ROW_MAJOR_OUT, "fft_fft fft_fftfreq fft_rfftfreq")
 mark_writing_forms(
     Trait.ROW_MAJOR_OUT_ON_CPU,
-    "_fft_c2c _fft_r2c _fft_c2r fft_fftfreq fft_rfftfreq fft_fft fft_ifft fft_rfft "
+    "_fft_c2c _fft_r2c _fft_c2r fft_ifft fft_rfft "
     "fft_irfft fft_hfft fft_ihfft fft_fft2 fft_ifft2 fft_rfft2 fft_irfft2 fft_hfft2 "
     "fft_ihfft2 fft_fftn fft_ifftn fft_rfftn fft_irfftn fft_hfftn fft_ihfftn",
 )

@@ -85,7 +85,7 @@ class Loop:
             fake = self._lay_out(self.tracer.adopt(leaf))
             start = self.tracer.adopt(leaf).tracked.root
             slot = self._new_tensor(self.tracer.value_of(fake), fake.fake_type, start=start)
-        elif isinstance(leaf, (int, torch.SymInt)) and not isinstance(leaf, bool):
+        elif type(leaf) in (int, torch.SymInt):  # a class of its own would be lost
             slot = self._new_number(unwrap(leaf), *limits)
         else:
             raise CaptureError.here(
@@ -276,7 +276,7 @@ class Loop:
     def _check_kept(self, slot: Slot, leaf: Any, name: str) -> None:
         t = slot.type
         if t is None:
-            if not isinstance(leaf, (int, Expr)) or isinstance(leaf, bool):
+            if type(leaf) not in (int, Expr):
                 raise self._change(name, "an integer", leaf)
             return
         if not isinstance(leaf, Value) or leaf.type is None:

@@ -127,7 +127,7 @@ class Merger:
 
 
 def _is_integer(value: Any) -> bool:
-    return isinstance(value, (int, Expr)) and not isinstance(value, bool)
+    return type(value) in (int, Expr)  # no truth, no member of an `IntEnum`
 
 
 def _are_alike(a: Any, b: Any) -> bool:

@@ -17,7 +17,7 @@ import torch
 from lostwax.capture.control.outputs import ALIKE, Merger, Side, describe
 from lostwax.capture.control.scope import RecordedFunction, Scope
 from lostwax.capture.flow.heap import Changes, Content, Heap
-from lostwax.capture.flow.numbers import FLOATS, hold_number
+from lostwax.capture.flow.numbers import FLOATS, find_kind, hold_number
 from lostwax.capture.flow.truths import make_tensor
 from lostwax.capture.python.containers import GONE, items, parts
 from lostwax.capture.trace.tracer import Tracer
@@ -166,18 +166,20 @@ class Merging:
         are_truths = isinstance(t, bool) and isinstance(f, bool) and t is not f
         if are_truths and not (self._joins_truths or is_ours):
             raise Differ(self._tell(name, t, f))
-        if isinstance(t, _NUMBERS) and isinstance(f, _NUMBERS):
+        kinds = find_kind(t), find_kind(f)
+        if all(kinds) and FLOATS not in kinds:
             return self._merge_numbers(name, t, f)
-        if isinstance(t, FLOATS) and isinstance(f, FLOATS):
+        if kinds == (FLOATS, FLOATS):
             return self._merge_floats(name, t, f)
+        is_atom = isinstance(t, ATOMS), isinstance(f, ATOMS)
         if type(t) is not type(f):
             is_tensor = any(isinstance(each, torch.Tensor) for each in (t, f))
-            is_atom = any(isinstance(each, ATOMS) for each in (t, f))
-            raise Differ(self._tell(name, t, f), _TENSOR_TOO if is_tensor and is_atom else "")
-        if isinstance(t, ATOMS) or callable(t):
-            if t is f or (not callable(t) and t == f and repr(t) == repr(f)):
+            instead = _TENSOR_TOO if is_tensor and any(is_atom) else advise_plain(t, f)
+            raise Differ(self._tell(name, t, f), instead)
+        if is_atom[0] or callable(t):
+            if t is f or (not callable(t) and are_alike(t, f)):
                 return lambda _: f
-            raise Differ(self._tell(name, t, f))
+            raise Differ(self._tell(name, t, f), advise_plain(t, f))
         return self._merge_objects(name, t, f)
 
     def _merge_tensors(self, name: str, t: torch.Tensor, f: torch.Tensor) -> Build:
@@ -375,11 +377,14 @@ _TENSOR_TOO = (
     "let it be a tensor on both sides: begin with torch.zeros(()), not 0 or None, as in "
     "sum(values, torch.zeros(())); or return a second value that says whether it is there"
 )
+_PLAIN_NUMBER = (
+    "let it be a plain number, int(...) or float(...), and compare it by ==: one that data choose "
+    "has no class of its own"
+)
 ATOMS = (
     type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis), torch.dtype,
     torch.device, torch.layout, torch.memory_format, torch.Size, *SYMBOLIC,
 )  # fmt: skip
-_NUMBERS = (bool, int, torch.SymInt, torch.SymBool)
 
 
 def count_truth(tracer: Tracer, truth: bool | BoolExpr) -> Size:
@@ -400,6 +405,18 @@ def count_truth(tracer: Tracer, truth: bool | BoolExpr) -> Size:
         return minimum(1, maximum(0, truth.poly + 1))
     is_other = minimum(1, maximum(truth.poly, -truth.poly))
     return is_other if truth.kind == "ne" else 1 - is_other
+
+
+def are_alike(one: Any, other: Any) -> bool:
+    """Are two atoms the same to all who ask? Those of a class of the user's may have attributes."""
+    is_plain = not (getattr(one, "__dict__", None) or getattr(other, "__dict__", None))
+    return is_plain and type(one) is type(other) and one == other and repr(one) == repr(other)
+
+
+def advise_plain(*values: Any) -> str:
+    """What to write where a number is more than a number, and data choose it."""
+    is_more = any(isinstance(each, (int, float)) and not find_kind(each) for each in values)
+    return _PLAIN_NUMBER if is_more else ""
 
 
 def is_same_number(before: Any, after: Any) -> bool:

@@ -9,18 +9,20 @@ from typing import Any
 
 import torch
 
+INTEGERS = (int, torch.SymInt)
 FLOATS = (float, torch.SymFloat)
 DTYPES: dict[tuple[type, ...], torch.dtype] = {
     (bool, torch.SymBool): torch.bool,
-    (int, torch.SymInt): torch.int64,
+    INTEGERS: torch.int64,
     FLOATS: torch.float64,
 }
 """The tensors in which numbers of these classes are kept."""
 
 
 def find_kind(value: Any) -> tuple[type, ...]:
-    """The classes of numbers of which this is one."""
-    return next((kind for kind in DTYPES if isinstance(value, kind)), ())
+    """The classes of numbers of which this is one, and nothing more: a member of an `IntEnum`, or
+    `np.float64`, has a class of its own, which a number that is computed would not have."""
+    return next((kind for kind in DTYPES if type(value) in kind), ())
 
 
 def hold_number(

@@ -40,16 +40,17 @@ from lostwax.capture.flow.merging import (
     NOTHING,
     Logged,
     Outcome,
+    advise_plain,
+    are_alike,
     count_truth,
     fill_like,
     is_same_number,
 )
-from lostwax.capture.flow.numbers import DTYPES, FLOATS, find_kind, hold_number
+from lostwax.capture.flow.numbers import DTYPES, FLOATS, INTEGERS, find_kind, hold_number
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
 from lostwax.capture.flow.truths import KEPT, UNSET, find_known, find_undecided
 from lostwax.capture.python.containers import GONE, items
 from lostwax.capture.trace.tracer import Tracer
-from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError, LostwaxError, asks_data
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.ir.trace.views import Root
@@ -272,7 +273,7 @@ class Repetition:
         if each.held and find_kind(leaf) is not each.held:
             was = "a float" if each.held is FLOATS else f"a {each.held[0].__name__}"
             raise self._refuse(f"{each.name} is {was} at first, and {_show(leaf)} later")
-        if t is not None and isinstance(leaf, (bool, int, *FLOATS, *each.held)):
+        if t is not None and type(leaf) in (bool, int, *FLOATS, *each.held):
             leaf = hold_number(leaf, t.dtype, t.device)
             outcome.log([leaf])
         if isinstance(leaf, torch.Tensor):
@@ -427,7 +428,7 @@ class Repetition:
     ) -> None:
         if before is after or path in self._carried:
             return
-        if isinstance(before, _LEAVES) and isinstance(after, _LEAVES):
+        if all(isinstance(x, torch.Tensor) or find_kind(x) for x in (before, after)):
             if not is_same_number(before, after):
                 found[path] = (name, before, after)
             return
@@ -435,9 +436,9 @@ class Repetition:
             found.update({p: (n, NOTHING, v) for p, n, v in _list_leaves(path, name, after)})
             return
         if type(before) is not type(after) or isinstance(before, ATOMS) or callable(before):
-            if type(before) is type(after) and not callable(before) and before == after:
+            if not callable(before) and are_alike(before, after):
                 return
-            raise self._refuse(f"{name} is {_show(before)} at first, and {_show(after)} later")
+            raise self._refuse_change(name, before, after)
         if type(before) not in (list, tuple, dict) and not hasattr(before, "_fields"):
             raise self._refuse(f"{name} is another object of class {type(before).__name__} later")
         for k, a, b in self._pair(name, items(before), items(after)):
@@ -494,23 +495,23 @@ class Repetition:
         kind = find_kind(before) if self._is_scan() and not is_tensor else ()
         if kind:
             if kind is not find_kind(after):
-                raise self._refuse(f"{name} is {_show(before)} at first, and {_show(after)} later")
+                raise self._refuse_change(name, before, after)
             held = hold_number(before, DTYPES[kind])
             return _Carried(name, self._loop.hand_on(held), held=kind)
-        if is_tensor and isinstance(before, (bool, int, float)):
+        if is_tensor and type(before) in (bool, int, float):
             before = hold_number(before, after.dtype, after.device)
             return _Carried(name, self._loop.hand_on(before), replaces=True)
-        elif isinstance(before, (bool, torch.SymBool)):
+        if isinstance(before, (bool, torch.SymBool)):
             number = count_truth(self._tracer, unwrap(before))
             if not isinstance(after, (bool, torch.SymBool)):
-                raise self._refuse(f"{name} is {_show(before)} at first, and {_show(after)} later")
+                raise self._refuse_change(name, before, after)
             return _Carried(name, self._loop.hand_on(wrap(number), (0, 1)), is_truth=True)
-        elif isinstance(before, FLOATS) and isinstance(after, FLOATS):
+        if find_kind(before) is find_kind(after) is FLOATS:
             before = hold_number(before)
             return _Carried(name, self._loop.hand_on(before), held=FLOATS)
-        if isinstance(before, (torch.Tensor, int, torch.SymInt)):
+        if isinstance(before, torch.Tensor) or type(before) in INTEGERS:
             return _Carried(name, self._loop.hand_on(before))
-        raise self._refuse(f"{name} is {_show(before)} at first, and {_show(after)} later")
+        raise self._refuse_change(name, before, after)
 
     def _find_leaf(self, path: Path, outcome: Outcome) -> Any:
         kind, key, *rest = path
@@ -571,12 +572,18 @@ class Repetition:
         stores = [(path[1], result) for path, result in pairs if path[0] == "store"]
         return [(root, found) for key, found in stores for root in self._growths[key].roots]
 
-    def _refuse(self, what: str) -> CaptureError:
+    def _refuse(self, what: str, instead: str = "") -> CaptureError:
+        instead = (
+            instead or "let each iteration hand on tensors of one size and dtype, and integers"
+        )
         return CaptureError(
             f"in a loop on data {what}.\n  at {self._where}\n"
-            "  why: the body is one graph, for every iteration\n"
-            "  instead: let each iteration hand on tensors of one size and dtype, and integers"
+            f"  why: the body is one graph, for every iteration\n  instead: {instead}"
         )
+
+    def _refuse_change(self, name: str, before: Any, after: Any) -> CaptureError:
+        what = f"{name} is {_show(before)} at first, and {_show(after)} later"
+        return self._refuse(what, advise_plain(before, after))
 
 
 def _replace(path: Path, value: Any, shown: dict[Path, Any]) -> Any:
@@ -617,4 +624,3 @@ def _show(value: Any) -> str:
 
 
 _LEAF = pytree.tree_structure(0)
-_LEAVES = (torch.Tensor, bool, int, float, *SYMBOLIC)

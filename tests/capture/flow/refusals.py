@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -52,6 +53,52 @@ def a_pair_or_one(x: Tensor) -> Any:
 
 def one_dtype(x: Tensor) -> Tensor:
     return x.double() if x.sum() > 0 else (x + 1).double()
+
+
+class Mode(enum.IntEnum):
+    UP = 1
+    DOWN = 2
+
+
+def a_plain_number(x: Tensor) -> Tensor:
+    def choose() -> int:
+        return int(Mode.UP) if x.sum() > 0 else int(Mode.DOWN)
+
+    return x + 1 if choose() == Mode.UP else x
+
+
+@refuse("the result is <Mode.UP: 1> on the True side", "plain number, int", a_plain_number)
+def a_member_of_an_enum(x: Tensor) -> Tensor:
+    def choose() -> Mode:
+        return Mode.UP if x.sum() > 0 else Mode.DOWN
+
+    return x + 1 if choose() is Mode.UP else x
+
+
+def hands_on_a_plain_number(x: Tensor) -> Tensor:
+    mode = int(Mode.UP)
+    while x.abs().sum() < 9:
+        x = x + 3 if mode == Mode.UP else x + 1
+        mode = int(Mode.DOWN)
+    return x
+
+
+@refuse("mode is <Mode.UP: 1> at first, and <Mode.DOWN: 2> l", "plain", hands_on_a_plain_number)
+def hands_on_a_member(x: Tensor) -> Tensor:
+    mode = Mode.UP
+    while x.abs().sum() < 9:
+        x = x + 3 if mode is Mode.UP else x + 1
+        mode = Mode.DOWN
+    return x
+
+
+def plain_sides(x: Tensor) -> Any:
+    return torch.cond(x.sum() > 0, lambda x: (x + 1, 1), lambda x: (x * 2, 1), (x,))
+
+
+@refuse(r"<Mode.UP: 1>, a number\n.*<Mode.DOWN: 2>", "the same value from both", plain_sides)
+def members_of_torch_cond(x: Tensor) -> Any:
+    return torch.cond(x.sum() > 0, lambda x: (x + 1, Mode.UP), lambda x: (x, Mode.DOWN), (x,))
 
 
 @refuse(r"float64\[3\].* on the True side, and float32\[3\]", "structure and dtype", one_dtype)

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from lostwax.capture import threads
-from lostwax.capture.aliasing.storage import check_apart
 from lostwax.capture.flow.choice import Choice, Site
 from lostwax.capture.flow.elements import Pickable, find_key
 from lostwax.capture.flow.items import (
@@ -44,6 +43,7 @@ from lostwax.capture.flow.truths import (
     read_truth,
     take_number,
 )
+from lostwax.capture.python.identities import is_same
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import PASSING_ON
@@ -96,15 +96,11 @@ class Hooks:
             return one != other
         return negate(compare(one, other))
 
-    def is_same(self, one: Any, other: Any) -> bool:
-        """`one is other`. Refused, if that is so on one side of an `if` only."""
-        if one is not other and type(one) is type(other) is FakeTensor and threads.is_capturing():
-            tracer, roots = threads.running[-1], (one.tracked.root, other.tracked.root)
-            check_apart(*roots, tracer.maybe_shared, tracer.joined)
-        return one is other
+    def is_same(self, one: Any, other: Any) -> Any:
+        return is_same(one, other)
 
-    def is_other(self, one: Any, other: Any) -> bool:
-        return not self.is_same(one, other)
+    def is_other(self, one: Any, other: Any) -> Any:
+        return self.negate(is_same(one, other))
 
     def is_in(self, one: Any, values: Any) -> Any:
         return find_in(one, values) if threads.is_capturing() else one in values

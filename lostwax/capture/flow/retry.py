@@ -32,7 +32,6 @@ from lostwax.capture.flow.rewriting.recompile import (
 )
 from lostwax.capture.flow.sizes import SplitError, Splits
 from lostwax.capture.flow.stand_ins import can_have_hooks
-from lostwax.capture.python.code_names import compares_objects, outline
 from lostwax.capture.python.functions_run import find_watcher, let_watch
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import (
@@ -53,15 +52,11 @@ def capture_flow(capture: Callable[[], T], splits: Splits | None = None) -> T:
     plans: dict[FunctionKey, Plan] = {}
     while True:
         try:
-            if not plans:
-                return capture()
-            made, watch = _capture_with(plans, capture)
-            if not _compare_objects(plans, watch):
-                return made
+            return _capture_with(plans, capture) if plans else capture()
         except SplitError as error:
             assert splits is not None
             asking = key_of(error.code)
-            if not _has_hooks(plans, asking) and _find_obstacle(asking) is None:
+            if asking not in plans and _find_obstacle(asking) is None:
                 plans[asking] = Plan()
             elif not _pick(plans, error):
                 splits.settle(error.code.co_filename, error.line)
@@ -91,7 +86,7 @@ def capture_flow(capture: Callable[[], T], splits: Splits | None = None) -> T:
                 raise _refuse_symbol(error) or error from None
         except (DataDependentError, CaptureError) as error:
             key = _find_asking(error)
-            if key is not None and not _has_hooks(plans, key):
+            if key is not None and key not in plans:
                 reason = _find_obstacle(key)
                 if reason is None:
                     plans[key] = Plan()
@@ -210,22 +205,7 @@ def _set_pick(plan: Plan, pick: Pick) -> Plan:
     return plan._replace(picks=(*[p for p in plan.picks if p.place != pick.place], pick))
 
 
-def _has_hooks(plans: dict[FunctionKey, Plan], key: FunctionKey) -> bool:
-    return key in plans and not plans[key].compares
-
-
-def _compare_objects(plans: dict[FunctionKey, Plan], watch: _Watch) -> bool:
-    """Let functions that compare objects (`one is other`) tell of it, if there are tensors of
-    which data decide which ones they are. Returns whether that is new."""
-    before = {**plans}
-    for code in watch.comparing:
-        key = key_of(code)
-        if key not in plans and _find_obstacle(key) is None:
-            plans[key] = Plan(compares=True)
-    return plans != before
-
-
-def _capture_with(plans: dict[FunctionKey, Plan], capture: Callable[[], T]) -> tuple[T, _Watch]:
+def _capture_with(plans: dict[FunctionKey, Plan], capture: Callable[[], T]) -> T:
     changed = rewrite(plans, HOOKS)
 
     def work(undo: Undo) -> T:
@@ -237,7 +217,7 @@ def _capture_with(plans: dict[FunctionKey, Plan], capture: Callable[[], T]) -> t
 
     watch = _Watch()
     try:
-        return run_and_undo(work), watch
+        return run_and_undo(work)
     finally:
         watch.refuse_left()
 
@@ -247,24 +227,14 @@ class _Watch:
 
     def __init__(self) -> None:
         self._heap: Heap | None = None
-        self.comparing: list[CodeType] = []
-        """The user's functions that have run and compare objects, if there are tensors of which
-        data decide which ones they are."""
         self._around = find_watcher()
 
     def call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Call what is captured."""
-        tracer = threads.running[-1]
-        self._heap = Heap(tracer, {})
+        self._heap = Heap(threads.running[-1], {})
         if self._around is not None:
-            made = self._around.call(function, *args, **kwargs)
-        else:
-            made = function(*args, **kwargs)
-        if tracer.maybe_shared and tracer.watched is not None:
-            _, reach, _ = tracer.watched
-            codes = [code for each in reach.functions for code in outline(each.__code__).codes]
-            self.comparing = [c for c in codes if is_user_code(c) and compares_objects(c)]
-        return made
+            return self._around.call(function, *args, **kwargs)
+        return function(*args, **kwargs)
 
     def refuse_left(self) -> None:
         """The first attempt has left it so, too, and nobody knows how it was before."""

@@ -1,5 +1,6 @@
-"""`type(x)`, `x.__class__` and `id(x)` in the user's functions: while a capture runs, they answer
-of a fake and of a symbolic number what they would answer of what it stands for.
+"""`type(x)`, `x.__class__`, `id(x)` and `operator.is_(x, y)` in the user's functions: while a
+capture runs, they answer of a fake and of a symbolic number what they would answer of what it
+stands for.
 
 Which functions ask is found by reading them. For `type`, wherever they have it from
 (`held.py`), stands something else, which answers as ever of all but fakes; fakes show another class
@@ -9,6 +10,7 @@ to them. Must not change what others see of a class.
 from __future__ import annotations
 
 import builtins
+import operator
 import sys
 from functools import partial
 from typing import Any
@@ -17,6 +19,7 @@ import torch
 from torch import nn
 
 from lostwax.capture.patches import swap
+from lostwax.capture.python.identities import is_same
 from lostwax.capture.python.reach import Reach
 from lostwax.capture.python.reachable import ReadFunction
 from lostwax.capture.threads import is_capturing
@@ -61,7 +64,21 @@ def _identify(value: Any, /) -> int:
     return id(value)
 
 
-STAND_INS = {type: Asking, id: swap.stand_for(id, _identify)}
+def _is_other(one: Any, other: Any, /) -> Any:
+    found = is_same(one, other)
+    return not found if isinstance(found, bool) else torch.sym_not(found)
+
+
+NAME_SWAPS = [
+    swap.NameSwap(operator, "is_", swap.stand_for(operator.is_, lambda a, b, /: is_same(a, b))),
+    swap.NameSwap(operator, "is_not", swap.stand_for(operator.is_not, _is_other)),
+]
+STAND_INS = {
+    type: Asking,
+    id: swap.stand_for(id, _identify),
+    operator.is_: NAME_SWAPS[0].function,
+    operator.is_not: NAME_SWAPS[1].function,
+}
 
 
 def _class_of(fake: FakeTensor) -> type:

@@ -14,6 +14,7 @@
 | `torch.is_grad_enabled` and others that tell of a mode | class of the module; globals of the user's; code | `modes` |
 | `torch.Tensor.stride(x)`, `torch.is_inference(x)` | attributes of the class, where the user's functions name them; class of the module | `unbound` |
 | `type(x)` in the user's functions | a global of theirs, that answers otherwise of fakes alone | `classes` |
+| `operator.is_`, `is_not` | class of the module; globals of the user's | `classes` |
 | `torch.cond` and its like, and calls of those operators | code | `control_flow` |
 | Python's and numpy's generators | a copy for this thread | `random_numbers` |
 
@@ -61,7 +62,7 @@ CODE_SWAPS = swap.CodeSwaps(
     ]
 )
 _AVERAGES = swap.CodeSwaps([nn_modules.NORM])
-_SHOWING = (symbolic_arguments, fast_calls, autocasting, backends, modes, unbound)
+_SHOWING = (symbolic_arguments, classes, fast_calls, autocasting, backends, modes, unbound)
 _STAND_INS = {**classes.STAND_INS, **symbolic_arguments.STAND_INS, **modes.STAND_INS}
 CLASSES = swap.make_classes([each for where in _SHOWING for each in where.NAME_SWAPS])
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Iterator
-from itertools import pairwise
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -169,13 +168,3 @@ _STORE_DEREF = dis.opmap["STORE_DEREF"]
 _IMPORT_NAME = dis.opmap["IMPORT_NAME"]
 _STORE_ITEM = [dis.opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in dis.opmap]
 _SET_ATTRIBUTE = [dis.opmap["STORE_ATTR"], dis.opmap["DELETE_ATTR"]]
-
-
-@cached_by_identity(20_000)
-def compares_objects(code: CodeType) -> bool:
-    """Does it compare two objects, `one is other`, of which none is a constant?"""
-    if dis.opmap["IS_OP"] not in code.co_code[::2]:
-        return False
-    found = [*dis.get_instructions(code)]
-    pairs = pairwise(found)
-    return any(b.opname == "IS_OP" and a.opname != "LOAD_CONST" for a, b in pairs)

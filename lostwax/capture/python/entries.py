@@ -17,7 +17,7 @@ from lostwax.cache import cached
 
 def add_call(code: CodeType, call: Callable[[], Any]) -> CodeType:
     """The code, which first calls this. The call is its last constant."""
-    front = _BEFORE + _load_constant(len(code.co_consts)) + _AFTER
+    front = _BEFORE + write_step(_LOAD_CONST, len(code.co_consts)) + _AFTER
     units = len(front) // 2
     table = code.co_exceptiontable
     return code.replace(
@@ -25,20 +25,14 @@ def add_call(code: CodeType, call: Callable[[], Any]) -> CodeType:
         co_consts=(*code.co_consts, call),
         co_stacksize=max(code.co_stacksize, _STACK),
         co_linetable=_no_lines(units) + code.co_linetable,
-        co_exceptiontable=_shift_handlers(table, units) if table else table,
+        co_exceptiontable=move_handlers(table, units.__add__) if table else table,
     )
 
 
-def _load_constant(index: int) -> bytes:
-    if index < 256:
-        return bytes((_LOAD_CONST, index))
-    return _extend(index >> 8) + bytes((_LOAD_CONST, index & 255))
-
-
-def _extend(high: int) -> bytes:
-    """The bytes of an argument that does not fit into one stand in front."""
-    before = _extend(high >> 8) if high >> 8 else b""
-    return before + bytes((dis.EXTENDED_ARG, high & 255))
+def write_step(operation: int, argument: int) -> bytes:
+    """An instruction. The bytes of an argument that does not fit into one stand in front."""
+    before = write_step(dis.EXTENDED_ARG, argument >> 8) if argument >> 8 else b""
+    return before + bytes((operation, argument & 255))
 
 
 def _call_it(call: Callable[[], Any]) -> None:
@@ -71,25 +65,26 @@ def _no_lines(units: int) -> bytes:
     return b"\xff" * full + (bytes((0xF8 | rest - 1,)) if rest else b"")
 
 
-def _shift_handlers(table: bytes, units: int) -> bytes:
-    """What is guarded, and where its handler is, lies further back by so much. An entry has four
-    numbers: start, length, handler, depth; each is written in groups of six bits. The first byte
-    of an entry is marked."""
-    shifted, number, field = bytearray(), 0, 0
+def move_handlers(table: bytes, move: Callable[[int], int]) -> bytes:
+    """What is guarded, and where its handler is, lies elsewhere. An entry has four numbers: start,
+    length, handler, depth; each is written in groups of six bits. The first byte of an entry is
+    marked."""
+    moved, number, entry = bytearray(), 0, list[int]()
     for byte in table:
         number = number << 6 | byte & 0x3F
         if byte & 0x40:
             continue
-        if not field & 1:
-            number += units
-        start = len(shifted)
-        if number >= 64:
-            shifted += _write_high(number >> 6)
-        shifted.append(number & 0x3F)
-        if field == 0:
-            shifted[start] |= 0x80
-        number, field = 0, (field + 1) & 3
-    return bytes(shifted)
+        entry.append(number)
+        number = 0
+        if len(entry) == 4:
+            start, length, handler, depth = entry
+            first, at = move(start), len(moved)
+            for each in (first, move(start + length) - first, move(handler), depth):
+                moved += _write_high(each >> 6) if each >= 64 else b""
+                moved.append(each & 0x3F)
+            moved[at] |= 0x80
+            entry = []
+    return bytes(moved)
 
 
 def _write_high(number: int) -> bytes:

@@ -23,6 +23,7 @@ from lostwax.capture import threads
 from lostwax.capture.python.code_names import EMPTY
 from lostwax.capture.python.entries import add_call
 from lostwax.capture.python.function_holders import CACHED, find_held, has_any
+from lostwax.capture.python.identities import ask_identities
 from lostwax.capture.python.reachable import ReadFunction, Walk
 from lostwax.undo.undo import Undo
 
@@ -107,16 +108,17 @@ def follow(modules: Iterable[ModuleType]) -> None:
 class _Entry:
     """The begin of a function."""
 
-    __slots__ = ("function", "plain", "telling")
+    __slots__ = ("asking", "function", "plain", "telling")
 
     def __init__(self, function: FunctionType) -> None:
         self.function = function
         self.plain: CodeType = function.__code__
-        self.telling = add_call(self.plain, self)
+        self.asking = ask_identities(self.plain)
+        self.telling = add_call(self.asking, self)
 
     def __call__(self) -> None:
         if threads.is_capturing():
-            self.function.__code__ = self.plain
+            self.function.__code__ = self.asking
             for reach in _running:
                 reach.read(self.function)
 

@@ -420,6 +420,12 @@ class Tracer(Recorder):
         if constant is not None and new.shape == target.shape:
             data.remember_constant(target, constant.to(target.fake_type.dtype))
 
+    def check_apart(self, one: FakeTensor, other: FakeTensor) -> None:
+        """They are asked to be one tensor, and are two here."""
+        if one.tracked is not None and other.tracked is not None:
+            roots = one.tracked.root, other.tracked.root
+            storage.check_apart(*roots, self.maybe_shared, self.joined)
+
     def assign(self, tracked: Tracked, new: Value) -> None:
         root = tracked.root
         if self.doubts or self.scope is not None:  # in a loop, it comes again

@@ -48,8 +48,10 @@ _NUMBERS = ("bool", "int", "float")
 _EXTREMES = ("max", "min")
 _BUILTINS = frozenset({*_NUMBERS, *QUESTIONS, *_EXTREMES})
 _ASKING = TRUTHS | COMPARING
-_COMPARISONS = {ast.Eq: "equal", ast.NotEq: "differ", ast.In: "is_in", ast.NotIn: "is_not_in"}
-_IDENTITIES = {ast.Is: "is_same", ast.IsNot: "is_other"}
+_COMPARISONS = {
+    ast.Eq: "equal", ast.NotEq: "differ", ast.In: "is_in", ast.NotIn: "is_not_in",
+    ast.Is: "is_same", ast.IsNot: "is_other",
+}  # fmt: skip
 _LENGTH = "len"
 _AS_THEY_ARE = (*SCOPES, ast.AsyncFor, ast.AsyncWith)
 
@@ -65,20 +67,6 @@ def take_apart(function: ast.FunctionDef, named: frozenset[str]) -> list[ast.Fun
     replacing = _Replacing(named)
     function.body = [replacing.visit(each) for each in write_for_each(body)]
     return taking.items.made
-
-
-def tell_of_identities(block: Block) -> Block:
-    """The statements with hooks for `one is other`, and for nothing else."""
-    return [_Identifying().visit(each) for each in block]
-
-
-class _Identifying(ast.NodeTransformer):
-    def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        self.generic_visit(node)
-        name = _IDENTITIES.get(type(node.ops[0]))
-        if len(node.ops) > 1 or name is None or _is_with_constant(node):
-            return node
-        return locate(hook(name, node.left, node.comparators[0]), node)  # type: ignore[no-any-return]
 
 
 class _TakingApart:
@@ -483,8 +471,8 @@ def _join_operands(each: ast.BoolOp, values: list[ast.expr]) -> ast.expr:
     return values[0] if len(values) == 1 else locate(ast.BoolOp(each.op, values), each)
 
 
-def _is_with_constant(node: ast.Compare) -> bool:
-    return any(isinstance(each, ast.Constant) for each in (node.left, *node.comparators))
+def _is_no_number(each: ast.expr) -> bool:
+    return isinstance(each, ast.Constant) and not isinstance(each.value, (int, float))
 
 
 class _Replacing(ast.NodeTransformer):
@@ -519,8 +507,10 @@ class _Replacing(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
-        asked = {**_COMPARISONS, **({} if _is_with_constant(node) else _IDENTITIES)}
-        if len(node.ops) > 1 or (name := asked.get(type(node.ops[0]))) is None:
+        if len(node.ops) > 1 or (name := _COMPARISONS.get(type(node.ops[0]))) is None:
+            return node
+        sides = (node.left, *node.comparators)
+        if isinstance(node.ops[0], (ast.Is, ast.IsNot)) and any(map(_is_no_number, sides)):
             return node
         return locate(hook(name, node.left, node.comparators[0]), node)  # type: ignore[no-any-return]
 

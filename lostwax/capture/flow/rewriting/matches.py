@@ -87,11 +87,12 @@ def _ask_value(pattern: Any, subject: str) -> ast.expr | None:
 
 def _take_values(pattern: Any, tests: list[ast.expr], name: Callable[[str], str]) -> Any:
     """A pattern with variables in the places of values, which `tests` ask for."""
-    if isinstance(pattern, ast.MatchValue):
-        part = name(PART)
-        tests.append(ast.Compare(load(part), [ast.Eq()], [pattern.value]))
+    if _holds_value(pattern) and (test := _ask_value(pattern, part := name(PART))) is not None:
+        tests.append(test)
         return ast.copy_location(ast.MatchAs(None, part), pattern)
-    if isinstance(pattern, (ast.MatchSequence, ast.MatchMapping)):
+    if isinstance(pattern, ast.MatchAs) and pattern.pattern is not None:
+        pattern.pattern = _take_values(pattern.pattern, tests, name)
+    elif isinstance(pattern, (ast.MatchSequence, ast.MatchMapping)):
         pattern.patterns = [_take_values(each, tests, name) for each in pattern.patterns]
     elif isinstance(pattern, ast.MatchClass):
         pattern.patterns = [_take_values(each, tests, name) for each in pattern.patterns]
@@ -106,7 +107,12 @@ def _join(tests: list[ast.expr]) -> ast.expr | None:
 
 
 def _holds_value(pattern: ast.AST) -> bool:
-    return any(isinstance(node, ast.MatchValue) for node in ast.walk(pattern))
+    """Is there one that may be compared with a number? (None is none.)"""
+    return any(
+        isinstance(node, ast.MatchValue)
+        or (isinstance(node, ast.MatchSingleton) and node.value is not None)
+        for node in ast.walk(pattern)
+    )
 
 
 def _takes_all(pattern: Any) -> bool:

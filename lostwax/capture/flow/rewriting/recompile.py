@@ -29,13 +29,14 @@ from lostwax.capture.flow.rewriting.exits import (
     take_out_exits,
     walk_own,
 )
-from lostwax.capture.flow.rewriting.expressions import take_apart, tell_of_identities
+from lostwax.capture.flow.rewriting.expressions import take_apart
 from lostwax.capture.flow.rewriting.liveness import note_live
 from lostwax.capture.flow.rewriting.names import GENERATOR
 from lostwax.capture.flow.rewriting.picks import Pick, Place, find_element, mark_elements
 from lostwax.capture.flow.rewriting.raises import handle_where_raised
 from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, mark_lists
 from lostwax.capture.flow.rewriting.shadows import Shadows
+from lostwax.capture.python.identities import ASKED
 from lostwax.collector import list_functions
 
 FunctionKey = tuple[str, int, str]
@@ -56,8 +57,6 @@ class Plan(NamedTuple):
     """The variables of these lists."""
     picks: tuple[Pick, ...] = ()
     """Where data pick an element."""
-    compares: bool = False
-    """Is it only to tell of `one is other`, as it asks nothing of data?"""
 
 
 def key_of(code: CodeType) -> FunctionKey:
@@ -164,7 +163,7 @@ def _find_functions(
 
 def _has_hooks(code: CodeType, hooks: Any) -> bool:
     return any(
-        _has_hooks(each, hooks) if isinstance(each, CodeType) else each is hooks
+        _has_hooks(each, hooks) if isinstance(each, CodeType) else each is hooks or each is ASKED
         for each in code.co_consts
     )
 
@@ -195,9 +194,6 @@ def rewrite_function(function: Any, plan: Plan, named: frozenset[str]) -> None:
     it."""
     if isinstance(function, ast.AsyncFunctionDef):
         raise NotRewritable("it is a coroutine")
-    if plan.compares:
-        function.body = tell_of_identities(function.body)
-        return
     own = list(walk_own(function))
     outside = frozenset(name for node in own if isinstance(node, ast.Global) for name in node.names)
     append_in_place(function)

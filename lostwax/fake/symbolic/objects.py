@@ -1,0 +1,49 @@
+"""Whether two numbers are one object to Python, `one is other`, where it is not known which
+numbers they are.
+
+There are one True and one False, and one object for each of the small integers. Of other numbers
+it hangs on how they were computed, and that is refused. Must not ask.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lostwax.errors import CaptureError
+from lostwax.fake.symbolic.node import unwrap, wrap
+from lostwax.fake.symbolic.operations import have_same_truth
+from lostwax.sym import BoolExpr, Expr, eq, known
+from lostwax.sym.numbers.real import Real, compare
+
+_KINDS: dict[type, type] = {
+    bool: bool, BoolExpr: bool, int: int, Expr: int, float: float, Real: float
+}  # fmt: skip
+_SMALL = (-5, 256)
+"""Python has one object for each integer from the one to the other."""
+
+
+def are_one_object(one: Any, other: Any) -> Any:
+    """`one is other`, of which one is a symbolic number: True or False, or a symbolic truth. (One
+    of a class of its own, as in an `IntEnum`, is none that was computed.)"""
+    a, b = unwrap(one), unwrap(other)
+    kind = _KINDS.get(type(a))
+    if kind is None or kind is not _KINDS.get(type(b)):
+        return False
+    if kind is bool:
+        return wrap(have_same_truth(a, b))
+    equal = eq(a, b) if kind is int else compare("==", a, b)
+    if known(equal) is False and a == a and b == b:
+        return False
+    if kind is int and (_is_small(a) or _is_small(b)):
+        return wrap(equal)
+    raise CaptureError.here(
+        f"two {kind.__name__}s that depend on data or on a size are asked to be one object",
+        why=f"Python has one object for each integer from {_SMALL[0]} to {_SMALL[1]}; of others, "
+        "and of floats, it hangs on how they were computed",
+        instead="compare the numbers, n == m",
+    )
+
+
+def _is_small(number: Any) -> bool:
+    least, most = (number, number) if isinstance(number, int) else number.env.bounds(number)
+    return least is not None and most is not None and _SMALL[0] <= least and most <= _SMALL[1]

@@ -1,0 +1,116 @@
+"""`one is other`, of numbers that data or sizes decide, and members of an `IntEnum` that data
+choose, beside eager."""
+# ruff: noqa: F632
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import lostwax
+from lostwax import Dim
+from lostwax.errors import CaptureError, ConstraintViolationError, DataDependentError
+from tests.capture.flow.identities import OF_SIZES, PROGRAMS, Counting, Mode, is_set
+
+INPUTS = [
+    torch.tensor(each, dtype=torch.float32)
+    for each in ([1, 2], [-1, -2], [5, -1], [-5, 1], [0, 0], [3, 3])
+]
+
+
+@pytest.mark.parametrize("function", PROGRAMS)
+def test_data_decide(function: Any) -> None:
+    program = lostwax.export(function, (INPUTS[0],))
+    program.validate()
+    run = program.module()
+    for each in INPUTS:
+        torch.testing.assert_close(run(each), function(each))
+
+
+def test_two_modules_and_their_state(tmp_path: Any) -> None:
+    for strict in (False, True):
+        program, module = lostwax.export(Counting(), (INPUTS[0],), strict=strict), Counting()
+        lostwax.save(program, tmp_path / "program.pt2")
+        run = lostwax.load(tmp_path / "program.pt2").module()
+        for each in INPUTS:
+            torch.testing.assert_close(run(each), module(each))
+        torch.testing.assert_close(run.count, module.count)
+
+
+@pytest.mark.parametrize("function", OF_SIZES)
+def test_sizes_decide(function: Any) -> None:
+    dims = ({0: Dim("n", min=2)},)
+    x = torch.ones(4)
+    run = lostwax.export(function, (x,), dynamic_shapes=dims, control_flow="sizes").module()
+    for n in (4, 2, 3, 5, 300):
+        torch.testing.assert_close(run(torch.ones(n)), function(torch.ones(n)))
+
+
+def test_without_branches_on_sizes_the_example_answers() -> None:
+    def forward(x: Tensor) -> Tensor:
+        return x + 1 if (x.shape[0] > 3) is True else x - 1
+
+    def elsewhere(x: Tensor) -> Tensor:
+        return x + 1 if is_set(x.shape[0] > 3) else x - 1
+
+    for function in (forward, elsewhere):
+        with pytest.raises(ConstraintViolationError, match="min=4"):
+            lostwax.export(function, (torch.ones(4),), dynamic_shapes=({0: Dim("n")},))
+        dims = ({0: Dim("n", min=4)},)
+        for how in ("capture", "refuse"):
+            program = lostwax.export(
+                function, (torch.ones(4),), dynamic_shapes=dims, control_flow=how
+            )
+            assert program.module()(torch.ones(9))[0] == 2
+
+
+def test_refused_where_control_flow_is() -> None:
+    def forward(x: Tensor) -> bool:
+        return is_set((x.sum() > 0).item())
+
+    with pytest.raises(DataDependentError, match="return flag is True"):
+        lostwax.export(forward, (INPUTS[0],), control_flow="refuse")
+
+
+def two_sizes(x: Tensor) -> bool:
+    return x.shape[0] is (x + 1).shape[0]
+
+
+def large(x: Tensor) -> bool:
+    return int(x[0]) is 1000
+
+
+def of_floats(x: Tensor) -> bool:
+    return x[0].item() is math.inf
+
+
+@pytest.mark.parametrize("function", [two_sizes, large, of_floats])
+def test_of_other_numbers_nobody_knows(function: Any) -> None:
+    with pytest.raises(CaptureError, match=r"(ints|floats) that depend .* to be one object") as e:
+        lostwax.export(function, (torch.ones(4),), dynamic_shapes=({0: Dim("n", min=2)},))
+    assert f"test_identities.py:{function.__code__.co_firstlineno + 1} in " in str(e.value)
+    assert "from -5 to 256; of others, and of floats" in str(e.value)
+    assert "instead: compare the numbers, n == m" in str(e.value)
+
+
+def test_of_others_they_are_never_the_object() -> None:
+    def forward(x: Tensor) -> Any:
+        n, f = int(x[0]), x[1].item()
+        known = x.shape[0]
+        torch._check(n < 900)
+        return n is x, n is None, n is Mode.UP, n is True, f is 3, n is 1000, known is -1
+
+    dims = ({0: Dim("n", min=2)},)
+    program = lostwax.export(forward, (INPUTS[0],), dynamic_shapes=dims)
+    assert program.module()(INPUTS[0]) == (False,) * 7
+
+
+@pytest.mark.parametrize("function", [is_set, lambda flag: flag is True])
+def test_functions_are_as_they_were(function: Any) -> None:
+    code = function.__code__
+    lostwax.export(lambda x: x + function((x > 0).item()), (torch.ones(()),))
+    assert function.__code__ is code

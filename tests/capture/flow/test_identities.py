@@ -4,6 +4,7 @@ choose, beside eager."""
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -114,3 +115,22 @@ def test_functions_are_as_they_were(function: Any) -> None:
     code = function.__code__
     lostwax.export(lambda x: x + function((x > 0).item()), (torch.ones(()),))
     assert function.__code__ is code
+
+
+@functools.cache
+def make_once() -> Any:
+    def choose(x: Tensor) -> Tensor:
+        flag = bool(x.sum() > 0)
+        return x + 1 if flag is True else x - 1
+
+    return choose
+
+
+def test_a_function_that_an_earlier_capture_has_made() -> None:
+    def forward(x: Tensor) -> Any:
+        return make_once()(x)
+
+    for _ in range(2):
+        run = lostwax.export(forward, (INPUTS[0],)).module()
+        for each in INPUTS:
+            torch.testing.assert_close(run(each), forward(each))

@@ -36,7 +36,7 @@ from lostwax.capture.flow.rewriting.picks import Pick, Place, find_element, mark
 from lostwax.capture.flow.rewriting.raises import handle_where_raised
 from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, mark_lists
 from lostwax.capture.flow.rewriting.shadows import Shadows
-from lostwax.capture.python.identities import ASKED
+from lostwax.capture.python.identities import ask_identities
 from lostwax.collector import list_functions
 
 FunctionKey = tuple[str, int, str]
@@ -152,7 +152,9 @@ def _find_functions(
         # One within another has hooks already where an earlier try made it and left it.
         if path is None or _has_hooks(code, hooks):
             continue
-        if code.co_freevars == new[path].co_freevars and _is_same(code, plain[path]):
+        if code.co_freevars == new[path].co_freevars and (
+            _is_same(code, plain[path]) or _is_same(code, ask_identities(plain[path]))
+        ):
             found.add(path)
             yield each, new[path]
         else:  # pytest has rewritten it; or it is from before the file was changed
@@ -163,7 +165,7 @@ def _find_functions(
 
 def _has_hooks(code: CodeType, hooks: Any) -> bool:
     return any(
-        _has_hooks(each, hooks) if isinstance(each, CodeType) else each is hooks or each is ASKED
+        _has_hooks(each, hooks) if isinstance(each, CodeType) else each is hooks
         for each in code.co_consts
     )
 

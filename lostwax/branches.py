@@ -8,13 +8,15 @@ Nothing depends on the answer but the kind of the guard. Layer 0: imports nothin
 from __future__ import annotations
 
 import dis
+import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import NamedTuple
 
+from lostwax import handlers
 from lostwax.cache import cached_by_identity
 from lostwax.handlers import is_caught
-from lostwax.location import is_of_torch
+from lostwax.location import Location, is_of_torch, is_user_code
 
 RAISES = "the original raises there where it does not hold"
 """Why a program demands it of its data."""
@@ -59,6 +61,20 @@ def is_caught_above(frame: FrameType, error: Exception) -> bool:
     if isinstance(error, _find_told([each.f_code.co_name for each in (frame, *callers)])):
         return True
     return any(is_caught(each, each.f_lasti, type(error)) for each in callers)
+
+
+def find_catching(kind: type[BaseException]) -> Location | None:
+    """Where the user's code is sure to catch an exception of this class, if what runs now raises
+    it, and to go on; None: nowhere."""
+    above: FrameType | None = sys._getframe(1)
+    found: Location | None = None
+    while above is not None and above.f_code not in OUTERMOST:
+        if found is None and is_user_code(above.f_code):
+            line = handlers.find_catching(above, above.f_lasti, kind)
+            if line is not None:
+                found = Location(above.f_code.co_filename, line, above.f_code.co_name)
+        above = above.f_back
+    return None if above is None else found
 
 
 def _find_told(functions: list[str]) -> tuple[type[Exception], ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from types import CodeType, FrameType
 from typing import Any
 
@@ -27,6 +27,62 @@ def is_caught(frame: FrameType, offset: int, kind: type[BaseException] = BaseExc
     return False
 
 
+def find_catching(frame: FrameType, offset: int, kind: type[BaseException]) -> int | None:
+    """The line of the handler in this frame that is sure to catch such an exception from here, and
+    to go on; None, if there is none. (A `with` is, if it is `contextlib.suppress`.)"""
+    seen: set[int] = set()
+    handler = _find_handler(frame.f_code, offset)
+    while handler is not None and handler not in seen:
+        if _goes_on(frame, handler, kind):
+            return _find_line(frame.f_code, handler)
+        seen.add(handler)
+        handler = _find_handler(frame.f_code, handler)
+    return None
+
+
+def _goes_on(frame: FrameType, handler: int, kind: type[BaseException]) -> bool:
+    path = _manager(frame.f_code, handler)
+    if path is not None:
+        named = [_find_known(frame, (name,)) for name in _arguments(frame.f_code, handler)]
+        kinds = [each for each in named if isinstance(each, type)]
+        is_other = bool(kinds) and kinds == named and not issubclass(kind, tuple(kinds))
+        return _find_known(frame, path) is suppress and not is_other
+    is_with = "WITH_EXCEPT_START" in _names_from(frame.f_code, handler)[:2]
+    return not (
+        is_with or _is_passed_on(frame, handler, kind) or _always_raises(frame.f_code, handler)
+    )
+
+
+@cached(1000)
+def _always_raises(code: CodeType, handler: int) -> bool:
+    """Does every way through the handler raise, also where it matches?"""
+    steps = [s for s in _instructions(code) if s.offset >= handler]
+    places = {s.offset: i for i, s in enumerate(steps)}
+    seen, left = set[int](), [0]
+    while left:
+        i = left.pop()
+        if i in seen:
+            continue
+        seen.add(i)
+        name = steps[i].opname if i < len(steps) else "RETURN"
+        if name in ("POP_EXCEPT", "YIELD_VALUE", "SEND") or name.startswith("RETURN"):
+            return False
+        if name in ("RERAISE", "RAISE_VARARGS"):
+            continue
+        is_jump = "JUMP" in name or name == "FOR_ITER"
+        if is_jump and steps[i].argval not in places:
+            return False
+        left += [places[steps[i].argval]] if is_jump else []
+        left += [] if name.startswith("JUMP") else [i + 1]
+    return True
+
+
+def _find_line(code: CodeType, handler: int) -> int:
+    """Where a handler is written."""
+    places = [s.positions for s in _instructions(code) if s.offset >= handler]
+    return next((at.lineno for at in places if at is not None and at.lineno), code.co_firstlineno)
+
+
 def _find_handler(code: CodeType, offset: int) -> int | None:
     covering = (handler for start, end, handler in _handlers(code) if start <= offset < end)
     return next(covering, None)
@@ -43,10 +99,7 @@ def _is_passed_on(frame: FrameType, handler: int, kind: type[BaseException]) -> 
     path = _manager(frame.f_code, handler)
     if path is None:
         return False
-    name, *attributes = path
-    made: Any = frame.f_globals.get(name)
-    for each in attributes:
-        made = getattr(made, each, None)
+    made = _find_known(frame, path)
     if str(getattr(made, "__module__", "")).partition(".")[0] == "torch" or made is nullcontext:
         return True
     left = getattr(made, "__exit__", None) if isinstance(made, type) else None
@@ -57,20 +110,29 @@ def _is_passed_on(frame: FrameType, handler: int, kind: type[BaseException]) -> 
 def _may_match(frame: FrameType, path: tuple[str, ...], kind: type[BaseException]) -> bool:
     """May an exception of this class be one of the class that a global name and attributes of it
     tell?"""
-    name, *attributes = path
-    known: Any = frame.f_globals.get(name, frame.f_builtins.get(name))
-    for each in attributes:
-        known = getattr(known, each, None)
+    known = _find_known(frame, path)
     if kind is BaseException or not isinstance(known, type):
         return True
     return issubclass(kind, known)
 
 
+def _find_known(frame: FrameType, path: tuple[str, ...]) -> Any:
+    """What a global name and attributes of it tell."""
+    name, *attributes = path
+    known: Any = frame.f_globals.get(name, frame.f_builtins.get(name))
+    for each in attributes:
+        known = getattr(known, each, None)
+    return known
+
+
 @cached(1000)
 def _only_raises(code: CodeType, handler: int) -> bool:
     """Is it what Python does where a handler itself has raised?"""
-    steps = [s.opname for s in _instructions(code) if s.offset >= handler][:3]
-    return steps == ["COPY", "POP_EXCEPT", "RERAISE"]
+    return _names_from(code, handler)[:3] == ["COPY", "POP_EXCEPT", "RERAISE"]
+
+
+def _names_from(code: CodeType, handler: int) -> list[str]:
+    return [s.opname for s in _instructions(code) if s.offset >= handler]
 
 
 @cached(1000)
@@ -154,30 +216,41 @@ def _is_never_true(code: CodeType) -> bool:
 _GENERATOR = 0x20 | 0x80 | 0x200  # of any kind
 
 
-@cached(1000)
 def _manager(code: CodeType, handler: int) -> tuple[str, ...] | None:
     """What the `with` that ends here calls to make its manager: a global name and attributes of it,
     `torch.no_grad`. None if it is no `with`, or calls nothing so simple."""
+    return _read_manager(code, handler)[0]
+
+
+def _arguments(code: CodeType, handler: int) -> tuple[str, ...]:
+    """The global names in the arguments that it is made with."""
+    return _read_manager(code, handler)[1]
+
+
+@cached(1000)
+def _read_manager(code: CodeType, handler: int) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     steps = _instructions(code)
-    names = [s.opname for s in steps if s.offset >= handler][:2]
-    if names != ["PUSH_EXC_INFO", "WITH_EXCEPT_START"]:
-        return None
+    if _names_from(code, handler)[:2] != ["PUSH_EXC_INFO", "WITH_EXCEPT_START"]:
+        return None, ()
     start = min(start for start, _, each in _handlers(code) if each == handler)
     before = [s for s in steps if s.offset < start and s.opname != "NOP"]
     if [s.opname for s in before[-2:]] != ["CALL", "BEFORE_WITH"]:
-        return None
+        return None, ()
     begins = _begins(before[-2])
     path: list[str] = []
+    given: list[str] = []
     for step in reversed(before[:-2]):
+        is_global = step.opname in ("LOAD_GLOBAL", "LOAD_NAME")
         if begins is None or _begins(step) != begins:
+            given += [step.argval] if is_global else []
             continue
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            return (step.argval, *reversed(path))
+        if is_global:
+            return (step.argval, *reversed(path)), tuple(given)
         if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             path.append(step.argval)
         elif step.opname not in ("PRECALL", "KW_NAMES", "PUSH_NULL"):
-            return None
-    return None
+            return None, ()
+    return None, ()
 
 
 def _begins(step: dis.Instruction) -> tuple[int, int] | None:

@@ -77,6 +77,10 @@ class Fresh(Protocol):
         """An integer in [lower, upper] that is decided at run time."""
 
 
+_PLACES = frozenset(("index", "indices", "offsets", "repeats"))
+"""The arguments, of operators of all families, that say where."""
+
+
 @dataclass(eq=False, slots=True)
 class Operator:
     """One overload: its rule and how its results relate to its arguments."""
@@ -116,6 +120,15 @@ class Operator:
     silent_flag: str | None = None
     """The argument which, if true, makes it write to its running statistics, although its schema
     does not say so."""
+
+    @property
+    def may_fail(self) -> bool:
+        """Does it raise for some data: for a place that is outside, for a matrix that has no such
+        factors?"""
+        if not self.traits.isdisjoint((Trait.FAILS, Trait.FAILS_TO_FACTOR)):
+            return True
+        given = self.overload._schema.arguments
+        return any(each.name in _PLACES and "Tensor" in str(each.type) for each in given)
 
     @property
     def writes(self) -> bool:

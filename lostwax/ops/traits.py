@@ -172,6 +172,10 @@ class Trait(Enum):
 
     ASSERTS = auto()
     """It raises if something does not hold."""
+    FAILS = auto()
+    """Its kernel raises for some data. (So do those that take places, by their schemas.)"""
+    FAILS_TO_FACTOR = auto()
+    """It raises `LinAlgError` for some matrices."""
     ASKS_ALL = auto()
     """It asks whether all of a tensor is true, which is often a check."""
     CHECKS_ALL = auto()

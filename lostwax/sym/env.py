@@ -31,7 +31,7 @@ from lostwax.sym.reasoning.learn import Learner
 from lostwax.sym.reasoning.prove import Prover
 from lostwax.sym.reasoning.rules import Rules
 from lostwax.sym.text.show import show
-from lostwax.sym.undecided import refuse_branch, refuse_integer
+from lostwax.sym.undecided import FAILING, Kinds, refuse_branch, refuse_caught, refuse_integer
 from lostwax.sym.world import ExprsByForm
 
 _REASONS = {
@@ -173,10 +173,13 @@ class ShapeEnv:
         self._axioms.append(b)
         self.absorb(b)
 
-    def assume(self, b: Condition, kind: str, asked_by: str = "") -> None:
-        """Record a guard, and learn it. What is recorded may say more than b, never less."""
+    def assume(self, b: Condition, kind: str, asked_by: str = "", raises: Kinds = ()) -> None:
+        """Record a guard, and learn it. What is recorded may say more than b, never less. `raises`:
+        what eager raises where it does not hold."""
         b = self.conditions.strengthen(self._shorten(b))
         if isinstance(b, BoolExpr):
+            if raises and b.unbacked:
+                refuse_caught(*raises)
             interval, settles = self.narrow(b)
             if self.known(interval) is not True:
                 self._record(interval, kind, asked_by)
@@ -221,7 +224,7 @@ class ShapeEnv:
                 self.assume(self.conditions.negate(b), "branch")
             raise ZeroDivisionError(text)
         if answer is None:
-            self.assume(b, "division")
+            self.assume(b, "division", raises=(ZeroDivisionError,))
 
     def _is_refuted(self, b: Condition) -> bool:
         """Is it false in the example? In a branch that it does not take that says nothing."""
@@ -282,7 +285,7 @@ class ShapeEnv:
                 self.assume(b, "branch", asked_by)
         return answer
 
-    def expect(self, b: Condition, asked_by: str = "") -> bool:
+    def expect(self, b: Condition, asked_by: str = "", raises: Kinds = FAILING) -> bool:
         answer = self.known(b)
         if answer is None:
             answer = self.known_by_residues(b)
@@ -292,7 +295,7 @@ class ShapeEnv:
         if self._is_refuted(b):  # and who catches what is raised then goes another way
             self.assume(self.conditions.negate(b), "branch", asked_by)
             return False
-        self.assume(b, "assert" if b.unbacked else "check", asked_by)
+        self.assume(b, "assert" if b.unbacked else "check", asked_by, raises)
         return True
 
     def specialize(self, e: Expr, asked_by: str = "") -> int:
@@ -402,10 +405,10 @@ def matches(b: Condition, asked_by: str = "") -> bool:
     return b if b is True or b is False else b.env.matches(b, asked_by)
 
 
-def expect(b: Condition, asked_by: str = "") -> bool:
+def expect(b: Condition, asked_by: str = "", raises: Kinds = FAILING) -> bool:
     """A requirement: a guard, or a run-time assertion if data decides. False, with a guard that it
-    does not hold, if the example violates it."""
-    return b if b is True or b is False else b.env.expect(b, asked_by)
+    does not hold, if the example violates it. `raises`: what eager raises then."""
+    return b if b is True or b is False else b.env.expect(b, asked_by, raises)
 
 
 def specialize(e: Size, asked_by: str = "") -> int:

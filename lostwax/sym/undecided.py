@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
-from lostwax.errors import DataDependentError
-from lostwax.location import Location
+from lostwax.branches import find_catching
+from lostwax.errors import CaptureError, DataDependentError
+from lostwax.location import Location, user_location
 from lostwax.sym.expressions.expr import BoolExpr, Condition, Expr, negate
 from lostwax.sym.text.show import show
 
 _BOTH_WAYS = "compute both ways and choose, torch.where(condition, a, b)"
+
+Kinds: TypeAlias = "tuple[type[Exception], ...]"
+FAILING: Kinds = (RuntimeError, IndexError)
+"""What operators raise."""
+
+
+def refuse_caught(*kinds: type[Exception]) -> None:
+    """Data decide whether what runs now raises one of these: refuse it, if the user's code catches
+    that, and goes on."""
+    for kind in kinds:
+        catching = find_catching(kind)
+        if catching is not None:
+            raise CaptureError(
+                f"data decide whether this raises {kind.__name__.lstrip('_')}, and that is caught."
+                f"\n  at {user_location()}\n  caught at {catching}\n"
+                "  why: the program raises it when it runs, and cannot catch anything\n"
+                "  instead: ask before it, if n != 0: …, and do on the other side what is done "
+                "where it is caught; of a matrix, by what cholesky_ex or inv_ex returns"
+            )
 
 
 def refuse_integer(e: Expr, where: Location) -> DataDependentError:

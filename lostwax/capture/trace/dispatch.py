@@ -55,10 +55,12 @@ from lostwax.ops.registry import Operator, Ways, aten, choose, operator
 from lostwax.ops.shapes import fail
 from lostwax.ops.traits import Trait
 from lostwax.sym import Expr
+from lostwax.sym.undecided import FAILING, refuse_caught
 
 if TYPE_CHECKING:
     from lostwax.capture.trace.tracer import Tracer
 
+_linalg: Any = torch.linalg
 Handler = Callable[["Tracer", Operator, Any, dict[str, Any]], Any]
 
 
@@ -324,7 +326,19 @@ def plan(func: Any) -> tuple[Handler, Any]:
     if func.namespace == "profiler":
         return _call_unrecorded, func
     record = operator(func)
-    return choose(record, _WAYS), record
+    handler = choose(record, _WAYS)
+    if record.may_fail and handler not in _TAKING_APART:
+        handler = partial(_record_failing, handler)
+    return handler, record
+
+
+def _record_failing(
+    handler: Handler, tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
+) -> Any:
+    """An operator that raises for some data."""
+    is_linalg = Trait.FAILS_TO_FACTOR in record.traits
+    refuse_caught(*((_linalg.LinAlgError,) if is_linalg else FAILING))
+    return handler(tracer, record, args, kwargs)
 
 
 def plan_whole(planned: tuple[Handler, Any]) -> tuple[Handler, Any]:

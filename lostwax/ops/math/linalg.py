@@ -360,6 +360,13 @@ def check_errors(info: TensorType, api_name: str, is_matrix: bool) -> None:
     """It checks data, of which a type knows nothing."""
 
 
+mark(
+    Trait.FAILS_TO_FACTOR,
+    "_linalg_check_errors _linalg_eigh _linalg_svd linalg_eig _linalg_eigvals linalg_lstsq",
+    "cholesky cholesky_inverse",
+)
+
+
 # ------------------------------------------------------------------------------------------ solvers
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from lostwax.ops.elementwise import new_like
-from lostwax.ops.registry import Fresh, rule
+from lostwax.ops.registry import Fresh, mark, rule
 from lostwax.ops.shapes import (
     Scalar,
     broadcast_sizes,
@@ -30,6 +30,7 @@ from lostwax.ops.spelling import (
     require_same_dtype,
     scalar_type,
 )
+from lostwax.ops.traits import Trait
 from lostwax.sym import BoolExpr, Size, eq
 from lostwax.types import TensorType
 
@@ -428,3 +429,9 @@ def ctc_loss_backward(
     grad: TensorType, log_probs: TensorType, *_: object, **__: object
 ) -> TensorType:
     return new_like(log_probs)
+
+
+mark(
+    Trait.FAILS,
+    "nll_loss_forward nll_loss2d_forward multi_margin_loss binary_cross_entropy",
+)

@@ -541,3 +541,6 @@ mark_writing_forms(
 mark_writing_forms(Trait.READS_NUMBER_FIRST, "index_fill index_put _index_put_impl")
 mark_writing_forms(Trait.OUT_APART, "gather take masked_select")
 mark_writing_forms(Trait.EXACT_OUT, "gather")
+
+
+mark(Trait.FAILS, "masked_scatter")

@@ -341,3 +341,6 @@ mark_overloads(Trait.FACTORY, "rand randn randint randperm rand_like randn_like 
 
 
 mark_writing_forms(Trait.EXACT_OUT, "multinomial")
+
+
+mark(Trait.FAILS, "multinomial")

@@ -18,6 +18,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
+from lostwax.branches import find_catching
 from lostwax.errors import CaptureError, DataDependentError
 from lostwax.sym.env import ShapeEnv, current, decide, expect, known, specialize
 from lostwax.sym.expressions.expr import (
@@ -34,6 +35,7 @@ from lostwax.sym.expressions.expr import (
     quotient,
 )
 from lostwax.sym.numbers.integers import absolute, round_half_even, truncdiv
+from lostwax.sym.undecided import Kinds, refuse_caught
 
 Number: TypeAlias = "Real | float"
 
@@ -231,7 +233,24 @@ def apply(op: str, *args: Number) -> Number:
     if env is None:
         return float(FUNCTIONS[op](*args))
     hints = [_hint_of(a) for a in args]
+    if op in _LIMITED:
+        _hold_caught(env, args, (ValueError, OverflowError, ZeroDivisionError))
     return _make(env, op, args, None if None in hints else _compute_hint(env, op, args, hints))
+
+
+def _hold_caught(env: ShapeEnv, args: tuple[Number, ...], kinds: Kinds) -> None:
+    """It may not be defined, and raise one of these. If the user's code catches that, it is as in
+    the example."""
+    if None in map(_hint_of, args):
+        refuse_caught(*kinds)
+    elif any(map(find_catching, kinds)):
+        _hold_symbols(env, args)
+
+
+def _hold_symbols(env: ShapeEnv, args: tuple[Number, ...]) -> None:
+    symbols = {s for a in args if isinstance(a, Real) for s in a.symbols()}
+    for each in sorted(symbols, key=lambda symbol: symbol.id):
+        env.assume(eq(each.expr, each.hint), "branch")  # type: ignore[arg-type]
 
 
 def _compute_hint(env: ShapeEnv, op: str, args: tuple[Number, ...], hints: list[Any]) -> float:
@@ -242,9 +261,7 @@ def _compute_hint(env: ShapeEnv, op: str, args: tuple[Number, ...], hints: list[
     except (ArithmeticError, ValueError, TypeError):  # a root of a negative number is no float
         if not env.facts.fits_example:
             return math.nan
-        symbols = {s for a in args if isinstance(a, Real) for s in a.symbols()}
-        for each in sorted(symbols, key=lambda symbol: symbol.id):
-            env.assume(eq(each.expr, each.hint), "branch")  # type: ignore[arg-type]
+        _hold_symbols(env, args)
         raise
 
 
@@ -270,6 +287,8 @@ def _make_integer(env: ShapeEnv, what: Definition) -> Expr:
     reals = _reals_of(env)
     found = reals.integers.get(what)
     if found is None:
+        if what.op in _ROUNDING:
+            _hold_caught(env, what.args, (ValueError, OverflowError))
         name = f"r{len(reals.integers)}"
         text = _spell_definition(what)
         hints = [_hint_of(a) for a in what.args]
@@ -439,7 +458,7 @@ def _raise(a: Number, b: Number) -> Number:
 
 
 def _refuse_zero(divisor: Number) -> None:
-    if not expect(compare("!=", divisor, 0.0)):
+    if not expect(compare("!=", divisor, 0.0), raises=(ZeroDivisionError,)):
         raise ZeroDivisionError("float division by zero")
 
 
@@ -534,7 +553,7 @@ def complete_values(values: Mapping[Symbol, int], symbols: Iterable[Symbol]) -> 
 
 
 def _find_integer_bounds(what: Definition) -> tuple[int | None, int | None]:
-    if what.op not in ("floor", "ceil", "trunc", "round"):
+    if what.op not in _ROUNDING:
         return 0, 1
     lo, hi = (
         FUNCTIONS[what.op](b) if math.isfinite(b) else None for b in _find_bounds(what.args[0])
@@ -589,7 +608,11 @@ _SIZE_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_ROUNDING = ("floor", "ceil", "trunc", "round")
+"""Neither an infinite number nor NaN has an integer."""
 MATH = ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
+_LIMITED = frozenset((*MATH, "**"))
+"""Not every float has one."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_SIZE_OPERATORS,
     **{name: getattr(math, name) for name in MATH},

@@ -1,11 +1,13 @@
-"""What operators raise for the example's sizes, and the program catches: with other sizes they do
-not raise it."""
+"""What operators raise for the example's sizes, or for some data, and the program catches: with
+others they do not raise it."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +15,7 @@ from torch import Tensor
 
 import lostwax
 from lostwax import Dim
-from lostwax.errors import ConstraintViolationError, InputValueError
+from lostwax.errors import CaptureError, ConstraintViolationError, InputValueError
 
 
 def viewed(x: Tensor) -> Tensor:
@@ -65,9 +67,17 @@ def suppressed(x: Tensor) -> Tensor:
     return x
 
 
+def rooted_above(x: Tensor) -> Tensor:
+    try:
+        return x * math.sqrt(x.shape[0] - 3)
+    except ValueError:
+        return x
+
+
 @pytest.mark.parametrize(
     ("function", "example"),
     [
+        (rooted_above, 5),
         (viewed, 1),
         (divided, 1),
         (divided_as_floats, 1),
@@ -148,3 +158,320 @@ def test_a_side_on_data_that_raises_for_the_example_holds_for_others(
                     run(x)
                 continue
             torch.testing.assert_close(run(x), wanted)
+
+
+# ------------------------------------------------------------------------------------ data decide
+
+
+def quotient(x: Tensor) -> Any:
+    n = x.item()
+    try:
+        return 10 // n
+    except ZeroDivisionError:
+        return -1
+
+
+def quotient_of_floats(x: Tensor) -> Any:
+    try:
+        return 1 / x.float().item()
+    except ArithmeticError:
+        return -1.0
+
+
+def reciprocal(x: Tensor) -> Any:
+    try:
+        return x.item() ** -1
+    except ZeroDivisionError:
+        return -1.0
+
+
+def in_a_function(x: Tensor) -> Any:
+    def divide(n: Any) -> Any:
+        return 10 % n
+
+    try:
+        return divide(x.item())
+    except Exception:
+        return -1
+
+
+def in_a_loop(x: Tensor) -> Any:
+    found, n = 0, x.item()
+    for i in range(3):
+        try:
+            found += 10 // (n - i)
+        except ZeroDivisionError:
+            continue
+    return found
+
+
+def in_a_side(x: Tensor) -> Any:
+    if x > 1:
+        with contextlib.suppress(ZeroDivisionError, KeyError):
+            return x + 10 // (x.item() - 3)
+    return x
+
+
+def while_turning(x: Tensor) -> Any:
+    n, total = x.item(), x * 0
+    while total < 3:
+        try:
+            total = total + 10 // n
+        except ZeroDivisionError:
+            total = total + 1
+    return total
+
+
+def by_a_comprehension(x: Tensor) -> Any:
+    n = x.item()
+    try:
+        return [10 // (n - i) for i in range(2)]
+    except ZeroDivisionError:
+        return [0, 0]
+
+
+def returned_at_the_end(x: Tensor) -> Any:
+    try:
+        x = x + 10 // x.item()
+    finally:
+        return 3  # noqa: B012
+
+
+def some_of_them(x: Tensor) -> Any:
+    try:
+        return 10 // x.item()
+    except ZeroDivisionError as error:
+        if "memory" in str(error):
+            return 0
+        raise
+
+
+def root(x: Tensor) -> Any:
+    try:
+        return math.sqrt(x.item())
+    except ValueError:
+        return -1.0
+
+
+def whole(x: Tensor) -> Any:
+    try:
+        return int(x.float().item())
+    except (ValueError, OverflowError):
+        return -1
+
+
+def element(x: Tensor) -> Any:
+    try:
+        return torch.arange(4)[x]
+    except IndexError:
+        return torch.tensor(-1)
+
+
+def length(x: Tensor) -> Any:
+    try:
+        return torch.arange(4).narrow(0, 0, x.item()).sum()  # type: ignore[arg-type]
+    except RuntimeError:
+        return torch.tensor(-1)
+
+
+def embedded(x: Tensor) -> Any:
+    try:
+        return torch.nn.functional.embedding(x, torch.ones(4, 2))
+    except IndexError:
+        return torch.zeros(2)
+
+
+def gathered(x: Tensor) -> Any:
+    try:
+        return torch.arange(4.0).gather(0, x.reshape(1))
+    except RuntimeError:
+        return torch.zeros(1)
+
+
+def drawn(x: Tensor) -> Any:
+    try:
+        return torch.multinomial(x.float().reshape(1), 1)
+    except RuntimeError:
+        return torch.zeros(1, dtype=torch.int64)
+
+
+def factored(x: Tensor) -> Any:
+    try:
+        return torch.linalg.cholesky(torch.eye(2) * x)
+    except torch.linalg.LinAlgError:
+        return torch.eye(2)
+
+
+def inverted(x: Tensor) -> Any:
+    try:
+        return torch.linalg.inv(torch.eye(2) * x)
+    except RuntimeError:
+        return torch.eye(2)
+
+
+def decomposed(x: Tensor) -> Any:
+    try:
+        return torch.linalg.eigh(torch.eye(2) * x)
+    except Exception:
+        return torch.ones(2), torch.eye(2)
+
+
+def stated(x: Tensor) -> Any:
+    try:
+        torch._check(x.item() > 2)
+    except RuntimeError:
+        return x
+    return x + 1
+
+
+def asserted(x: Tensor) -> Any:
+    try:
+        torch._assert(x > 2, "")
+    except AssertionError:
+        return x
+    return x + 1
+
+
+CAUGHT: list[tuple[Callable[[Tensor], Any], str, str]] = [
+    (quotient, "ZeroDivisionError", "except ZeroDivisionError:"),
+    (quotient_of_floats, "ZeroDivisionError", "except ArithmeticError:"),
+    (reciprocal, "ZeroDivisionError", "except ZeroDivisionError:"),
+    (in_a_function, "ZeroDivisionError", "in in_a_function: except Exception:"),
+    (in_a_loop, "ZeroDivisionError", "except ZeroDivisionError:"),
+    (in_a_side, "ZeroDivisionError", "with contextlib.suppress"),
+    (while_turning, "ZeroDivisionError", "except ZeroDivisionError:"),
+    (by_a_comprehension, "ZeroDivisionError", "except ZeroDivisionError:"),
+    (returned_at_the_end, "ZeroDivisionError", "in returned_at_the_end"),
+    (some_of_them, "ZeroDivisionError", "except ZeroDivisionError as error:"),
+    (root, "ValueError", "except ValueError:"),
+    (whole, "ValueError", "except (ValueError, OverflowError):"),
+    (element, "IndexError", "except IndexError:"),
+    (length, "RuntimeError", "except RuntimeError:"),
+    (embedded, "IndexError", "except IndexError:"),
+    (gathered, "RuntimeError", "except RuntimeError:"),
+    (drawn, "RuntimeError", "except RuntimeError:"),
+    (factored, "LinAlgError", "except torch.linalg.LinAlgError:"),
+    (inverted, "LinAlgError", "except RuntimeError:"),
+    (decomposed, "LinAlgError", "except Exception:"),
+    (stated, "RuntimeError", "except RuntimeError:"),
+    (asserted, "AssertionError", "except AssertionError:"),
+]
+
+
+@pytest.mark.parametrize(("function", "kind", "handler"), CAUGHT)
+def test_what_data_raise_and_somebody_catches_is_refused(
+    function: Callable[[Tensor], Any], kind: str, handler: str
+) -> None:
+    with pytest.raises(CaptureError) as refused:
+        lostwax.export(function, (torch.tensor(3),))
+    first, at, *rest = str(refused.value).splitlines()
+    assert f"data decide whether this raises {kind}, and that is caught" in first
+    assert "  at tests/capture/flow/test_caught.py:" in at
+    assert any(line.startswith("  caught at tests/") and handler in line for line in rest)
+
+
+def raised_as_another(x: Tensor) -> Any:
+    try:
+        return 10 // x.item()
+    except ZeroDivisionError as error:
+        raise ValueError("zero") from error
+
+
+def raised_again(x: Tensor) -> Any:
+    try:
+        return 10 // x.item()
+    except ZeroDivisionError:
+        str(x.dtype)
+        raise
+
+
+def others_are_caught(x: Tensor) -> Any:
+    with suppress(KeyError):
+        try:
+            return 10 // x.item()
+        except (IndexError, TypeError):
+            return 1
+
+
+def cleaned_up(x: Tensor) -> Any:
+    try:
+        return 10 // x.item()
+    finally:
+        str(x.dtype)
+
+
+def after_it(x: Tensor) -> Any:
+    try:
+        k = 10
+    except ZeroDivisionError:
+        k = 0
+    else:
+        k = k // x.item()  # type: ignore[assignment]
+    return k
+
+
+def in_the_handler(x: Tensor) -> Any:
+    try:
+        int("one")
+    except ValueError:
+        return 10 // x.item()
+
+
+def never_zero(x: Tensor) -> Any:
+    n = x.item()
+    try:
+        return 10 // (n * n + 1)
+    except ZeroDivisionError:
+        return 0
+
+
+def asked_before(x: Tensor) -> Any:
+    n = x.item()
+    if n != 0:
+        try:
+            return 10 // n
+        except ZeroDivisionError:
+            return 1
+    return 0
+
+
+def of_no_memory(x: Tensor) -> Any:
+    try:
+        return torch.arange(4).gather(0, x.reshape(1) % 4)
+    except torch.cuda.OutOfMemoryError:
+        return x
+
+
+def of_sizes_alone(x: Tensor) -> Any:
+    try:
+        return torch.relu(x) + torch.ones(3)
+    except RuntimeError:
+        return x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        raised_as_another,
+        raised_again,
+        others_are_caught,
+        cleaned_up,
+        after_it,
+        in_the_handler,
+        never_zero,
+        asked_before,
+        of_no_memory,
+        of_sizes_alone,
+    ],
+)
+def test_what_nobody_catches_is_captured(function: Callable[[Tensor], Any]) -> None:
+    run = lostwax.export(function, (torch.tensor(3),)).module()
+    for n in (3, 1, -2, 0):
+        x = torch.tensor(n)
+        try:
+            wanted = function(x)
+        except (ArithmeticError, ValueError):
+            with pytest.raises(RuntimeError, match="is required"):
+                run(x)
+            continue
+        torch.testing.assert_close(run(x), wanted)

@@ -46,7 +46,7 @@ def _make_choosing(function: Any, answer: Callable[..., Any]) -> Any:
 
 def _take_symbol(function: Callable[..., Any]) -> Callable[..., Any]:
     def answer(*args: Any, **kwargs: Any) -> Any:
-        return function(*args) if len(args) == 1 and not kwargs else None
+        return function(+args[0]) if len(args) == 1 and not kwargs else None
 
     return answer
 
@@ -54,6 +54,15 @@ def _take_symbol(function: Callable[..., Any]) -> Callable[..., Any]:
 def _power(base: Any, exponent: Any) -> Any:
     """`math.pow` computes with floats, and raises where the result would be complex."""
     return torch.sym_float(base) ** torch.sym_float(exponent)
+
+
+def _power_modulo(base: Any, exp: Any, mod: Any = None) -> Any:
+    """`pow`: of three numbers Python asks none but the first, and takes no other than it is."""
+    if mod is None:
+        return None
+    if type(exp) is int and exp >= 0:
+        return base**exp % mod
+    return pow(*(int(each) if type(each) in SYMBOLIC else each for each in (base, exp, mod)))
 
 
 # -------------------------------------------------------------------------------- Python's max, min
@@ -77,7 +86,11 @@ def _make_extreme(function: Any, choose: Callable[..., Any]) -> Any:
 
 
 _INTEGERS = frozenset((int, torch.SymInt))
-_EXTREMES = {max: _make_extreme(max, maximum), min: _make_extreme(min, minimum)}
+_OF_PYTHON: dict[Any, Any] = {
+    max: _make_extreme(max, maximum),
+    min: _make_extreme(min, minimum),
+    pow: _make_choosing(pow, _power_modulo),
+}
 
 
 # ------------------------------------------------------------------------------- tensors of numbers
@@ -257,7 +270,7 @@ STAND_INS: dict[Any, Any] = {
     each.function.stands_for: each.function  # type: ignore[attr-defined]
     for each in NAME_SWAPS
     if isinstance(getattr(each.where, each.name), BuiltinFunctionType)
-} | _EXTREMES
+} | _OF_PYTHON
 
 
 # ------------------------------------------------------------------------- inside torch's functions

@@ -17,22 +17,20 @@ from typing import Any
 
 import torch
 
-from lostwax.classes import SYMBOLIC
+from lostwax.classes import SHOWN, SYMBOLIC
 from lostwax.fake.symbolic.operations import (
     BINARY,
+    COMPARISONS,
+    OF_CONDITIONS,
     UNARY_REALS,
     UNARY_SIZES,
     BinaryOperator,
-    both,
-    either,
-    have_same_truth,
     if_then_else,
     reflect,
+    to_number,
 )
 from lostwax.location import PASSING_ON
 from lostwax.sym import Expr, expect, negate
-from lostwax.sym.numbers.integers import indicator
-from lostwax.sym.numbers.real import real
 
 PASSING_ON.add(__file__)
 _SymInt, _SymFloat, _SymBool = SYMBOLIC
@@ -44,7 +42,7 @@ _ALIASES = {
     "truediv": ("truediv", "int_truediv", "float_truediv"),
     "pow": ("pow", "pow_by_natural", "float_pow"),
 }
-_NOT_REFLECTED = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "sym_max", "sym_min"))
+_NOT_REFLECTED = COMPARISONS | {"sym_max", "sym_min"}
 _BITS = frozenset(("lshift", "rshift", "and", "or", "xor"))
 
 
@@ -61,19 +59,25 @@ def install(wrap: Callable[[Any], Any], int_node: Any, float_node: Any, bool_nod
             put(_SymInt, f"__{alias}__", int_node, operator)
             if name not in _NOT_REFLECTED:
                 put(_SymInt, f"__r{alias}__", int_node, reflect(operator))
-            if name not in _BITS:
-                patch.binary(_SymFloat, f"__{alias}__", float_node, operator)
+            for cls, node in ((_SymFloat, float_node), (_SymBool, bool_node)):
+                if cls is _SymFloat and name in _BITS:
+                    continue
+                function = OF_CONDITIONS.get(name, operator) if cls is _SymBool else operator
+                patch.binary(cls, f"__{alias}__", node, function)
                 if name not in _NOT_REFLECTED:
-                    patch.binary(_SymFloat, f"__r{alias}__", float_node, reflect(operator))
+                    back = function if name in OF_CONDITIONS else reflect(operator)
+                    patch.binary(cls, f"__r{alias}__", node, back)
     for name, function in UNARY_SIZES.items():
         patch.unary(_SymInt, f"__{name}__", int_node, function)
+        patch.unary(_SymBool, f"__{name}__", bool_node, _of_condition(function))
     for name, function in UNARY_REALS.items():
         method = name if name == "is_integer" else f"__{name}__"
         patch.unary(_SymFloat, method, float_node, function)
     _install_conditions(patch, bool_node)
-    _install_text(_SymInt, int_node, int)
-    _install_text(_SymFloat, float_node, float)
-    _install_text(_SymBool, bool_node, bool)
+    for kind, node in zip(SYMBOLIC, patch.nodes, strict=True):
+        _install_text(kind, node, SHOWN[kind])
+        _install_attributes(kind, node, SHOWN[kind])
+        _install_numpy(kind, patch.nodes)
     _install_hash(int_node)
     _install_checks(int_node, bool_node)
     from lostwax.fake.symbolic import shown_class
@@ -156,9 +160,7 @@ class _Patch:
             )
         if isinstance(other, (bool, float)):
             return other
-        if isinstance(other, numbers.Integral):
-            return int(other)
-        return float(other) if isinstance(other, numbers.Real) else NotImplemented
+        return int(other) if isinstance(other, numbers.Integral) else NotImplemented
 
     @staticmethod
     def put(cls: type, name: str, method: Callable[..., Any]) -> None:
@@ -172,15 +174,11 @@ def _refuse_operand(self: Any, other: Any) -> Any:
     return NotImplemented
 
 
+def _of_condition(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda condition, *args: function(to_number(condition), *args)
+
+
 def _install_conditions(patch: _Patch, ours: Any) -> None:
-    for name, function in (("and", both), ("or", either)):
-        patch.binary(_SymBool, f"__{name}__", ours, function)
-        patch.binary(_SymBool, f"__r{name}__", ours, function)
-    for name in ("add", "sub", "mul"):
-        patch.binary(_SymBool, f"__{name}__", ours, BINARY[name])
-        patch.binary(_SymBool, f"__r{name}__", ours, reflect(BINARY[name]))
-    patch.binary(_SymBool, "__eq__", ours, have_same_truth)
-    patch.unary(_SymBool, "__sym_float__", ours, lambda b: real(indicator(b)))
     patch.unary(_SymBool, "__sym_not__", ours, negate)
     patch.unary(
         _SymBool,
@@ -188,6 +186,19 @@ def _install_conditions(patch: _Patch, ours: Any) -> None:
         ours,
         lambda b, yes, no: if_then_else(b, patch.operand(yes), patch.operand(no)),
     )
+    for name, plain in (("__index__", int), ("__float__", float)):
+        patch.put(_SymBool, name, _make_reading(name, ours, plain))
+
+
+def _make_reading(name: str, ours: Any, plain: type) -> Callable[[Any], Any]:
+    """C reads a condition as a number: which it is decides."""
+
+    def read(self: Any) -> Any:
+        if self.node.__class__ is not ours:
+            raise TypeError(f"{type(self).__name__} has no {name}")
+        return plain(self.node.bool_())
+
+    return read
 
 
 def is_text_read(frame: FrameType) -> bool:
@@ -216,6 +227,57 @@ def _install_text(cls: Any, ours: Any, plain: type) -> None:
     _Patch.put(cls, "__repr__", show_number)
 
 
+def _install_attributes(cls: Any, ours: Any, plain: type) -> None:
+    """What a number has beside operators: `n.real`, `n.bit_count()`. What is computed of its digits
+    specialises, as `int(n)` does."""
+
+    def get_attribute(self: Any, name: str) -> Any:
+        is_ours = name != "node" and self.node.__class__ is ours
+        if not is_ours or name.startswith("__") or not hasattr(plain, name):
+            shown = plain if is_ours else cls
+            raise AttributeError(f"{shown.__name__!r} object has no attribute {name!r}")
+        if name in ("real", "numerator"):
+            return +self
+        of_any = plain(1) if name in ("imag", "denominator") else plain(self)
+        return getattr(of_any, name)
+
+    _Patch.put(cls, "__getattr__", get_attribute)
+
+
+def _install_numpy(cls: Any, nodes: tuple[Any, ...]) -> None:
+    """Functions of numpy's. What Python's operators compute is one more such number, `np.int64(2) *
+    n`; others read it as a plain one, as `int(n)` does."""
+
+    def compute(self: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        import numpy as np
+
+        def read(number: Any) -> Any:
+            is_ours = isinstance(number, SYMBOLIC) and number.node.__class__ in nodes
+            return SHOWN[type(number)](number) if is_ours else number
+
+        def show(number: Any) -> Any:
+            return np.asarray(number, dtype=object) if isinstance(number, SYMBOLIC) else number
+
+        call = getattr(ufunc, method)
+        if self.node.__class__ not in nodes:
+            return call(*map(show, inputs), **options)
+        # Numbers of other classes round, and truths are added otherwise, than Python's.
+        kinds = {each.dtype.char for each in inputs if isinstance(each, (np.ndarray, np.generic))}
+        is_alike = kinds <= {*"lqd?O"} and not any(isinstance(each, _SymBool) for each in inputs)
+        if is_alike and (ufunc.nin == 2 or ufunc.__name__ in _OPERATORS):
+            with suppress(TypeError, AttributeError):  # it is no operator of Python's
+                result = call(*map(show, inputs), **options)
+                makes_float = ufunc.nin == 1 and isinstance(call(SHOWN[type(self)](1)), np.floating)
+                return torch.sym_float(result) if makes_float else result
+        return call(*map(read, inputs), **options)
+
+    _Patch.put(cls, "__array_ufunc__", compute)
+
+
+_OPERATORS = frozenset(("floor", "ceil", "trunc", "absolute", "negative", "positive"))
+"""Python has these, too, for one number; but that some make integers there, and floats here."""
+
+
 def _install_hash(ours: Any) -> None:
     """The hash is that of the example's number, with a guard: a key of a dict is one number."""
     before: Any = _SymInt.__hash__
@@ -236,7 +298,7 @@ def _install_checks(int_node: Any, bool_node: Any) -> None:
 
     def _check_with(error_type: type[Exception], cond: Any, message: Any = None) -> None:
         if type(cond) is _SymBool and cond.node.__class__ is bool_node:
-            holds = _expect(cond.node.env, cond.node.value, message)
+            holds = _expect(cond.node.env, cond.node.value, message, error_type)
         elif cond is True or cond is False:
             holds = cond
         else:
@@ -257,10 +319,10 @@ def _install_checks(int_node: Any, bool_node: Any) -> None:
     torch._check_is_size = _check_is_size
 
 
-def _expect(env: Any, condition: Any, message: Any) -> bool:
+def _expect(env: Any, condition: Any, message: Any, kind: type[Exception]) -> bool:
     """Require the condition; the message of the check explains the guard."""
     before = len(env.guards)
-    holds = expect(condition, "torch._check")
+    holds = expect(condition, "torch._check", (kind,))
     if callable(message) and len(env.guards) > before:
         text = ""
         with suppress(Exception), env.trial():  # the message may ask for the digits of a size

@@ -1,6 +1,6 @@
 """Indexing with what C++ would read as a plain value: a symbolic integer (`x[n]` becomes
-`x.select(0, n)`), a 0-d integer tensor (its item is used), and a 0-d boolean tensor (it becomes a
-mask of one row).
+`x.select(0, n)`), a 0-d integer tensor (its item is used), and a 0-d boolean tensor or a symbolic
+truth (it becomes a mask of one row).
 
 C++ reads an integer index through `__index__`, which would fix `n` to the example's value, and it
 swallows our error if that is impossible. torch handles slices with symbolic bounds itself. Must not
@@ -10,9 +10,12 @@ touch other indices.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
+
+from lostwax.classes import SYMBOLIC
 
 _SymInt = torch.SymInt
 _getitem: Callable[..., Any] = torch.Tensor.__getitem__
@@ -22,9 +25,9 @@ _setitem: Callable[..., Any] = torch.Tensor.__setitem__
 def getitem(x: torch.Tensor, index: Any) -> Any:
     """`x[index]`, for a class's `__getitem__`."""
     if type(index) is not int:
+        index = _replace_scalars(index)
         if _is_truth(index):
             return _getitem(x.unsqueeze(0), index.unsqueeze(0))
-        index = _replace_scalars(index)
         if not x.is_cpu:
             index = _replace_lists(index)
     if not has_symint(index):
@@ -81,14 +84,20 @@ def _replace_scalars(index: Any) -> Any:
         return tuple([_replace_scalars(part) for part in index])
     if index.__class__ is slice:
         bounds = (index.start, index.stop, index.step)
-        if any(isinstance(b, torch.Tensor) for b in bounds):
+        if any(type(b) not in _BOUNDS for b in bounds):
             return slice(*map(_replace_scalars, bounds))
         return index
     if isinstance(index, torch.Tensor) and index.dim() == 0 and index.dtype in _INTEGERS:
         return index.item()
+    if type(index) is torch.SymBool:
+        return torch.full((), index)  # type: ignore[call-overload]
+    if type(index) not in SYMBOLIC:
+        read = getattr(type(index), "__index__", None)
+        return read(index) if isinstance(read, FunctionType) else index  # a class of the user's
     return index
 
 
+_BOUNDS = frozenset((int, type(None), _SymInt))
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 

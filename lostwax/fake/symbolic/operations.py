@@ -160,19 +160,31 @@ UNARY_REALS: dict[str, Callable[..., Any]] = {
 # ------------------------------------------------------------------------------------- conditions
 
 
-def both(a: Any, b: Any) -> Any:
-    return a & b if _are_conditions(a, b) else NotImplemented
-
-
-def either(a: Any, b: Any) -> Any:
-    return a | b if _are_conditions(a, b) else NotImplemented
-
-
 def have_same_truth(a: Any, b: Any) -> Any:
     """`a == b`; beside a number, a condition counts as 0 or 1."""
     if not _are_conditions(a, b):
         return BINARY["eq"](a, b)
     return (a & b) | (negate(a) & negate(b))
+
+
+def _differ_in_truth(a: Any, b: Any) -> Any:
+    return negate(have_same_truth(a, b))
+
+
+def _of_truths(on_conditions: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any], Any]:
+    """`a & b` is a condition of two, else bits."""
+    on_numbers = BINARY[name]
+    return lambda a, b: (on_conditions if _are_conditions(a, b) else on_numbers)(a, b)
+
+
+OF_CONDITIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "and": _of_truths(operator.and_, "and"),
+    "or": _of_truths(operator.or_, "or"),
+    "xor": _of_truths(_differ_in_truth, "xor"),
+    "eq": have_same_truth,
+    "ne": _differ_in_truth,
+}
+"""What is otherwise between conditions than between numbers."""
 
 
 def _are_conditions(*values: Any) -> bool:

@@ -176,7 +176,13 @@ def is_user_file(file: str) -> bool:
     """Is it none of the house, of torch, Triton or of the interpreter's own libraries?"""
     if is_of_torch(file) or file.startswith(("<frozen", "<string>", "<eval")):
         return False
-    return not file.startswith(_STDLIB) or "/site-packages/" in file
+    return not is_of_python(file)
+
+
+@cached(2000)
+def is_of_python(file: str) -> bool:
+    """Is it one of the interpreter's own libraries?"""
+    return file.startswith(_STDLIB) and "/site-packages/" not in file
 
 
 _STDLIB = str(Path(linecache.__file__).parent) + "/"

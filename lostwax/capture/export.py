@@ -71,16 +71,13 @@ from lostwax.capture.trace.grad_marks import (
 )
 from lostwax.capture.trace.gradient_steps import give_own_leaf
 from lostwax.capture.trace.python_questions import refuse_version
-from lostwax.capture.trace.refusals import refuse_what_cpp_refuses, refuse_what_data_decides
+from lostwax.capture.trace.refusals import refuse_caught, refuse_failed
 from lostwax.capture.trace.single_step_composites import COMPOSITES, Kept
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import (
     CaptureError,
     DataDependentError,
     LostwaxError,
-    MissingFakeRuleError,
-    NotYetError,
-    UnsupportedFakeError,
     asks_data,
     collect_errors,
     find_own_error,
@@ -220,7 +217,7 @@ def export_call(
         if splits is None:
             try:
                 return capture_all()
-            except (DataDependentError, CaptureError, TypeError) as error:
+            except (DataDependentError, CaptureError) as error:
                 if control_flow == "refuse" or not asks_data(error):
                     raise
         from lostwax.capture.flow.retry import capture_flow
@@ -273,6 +270,8 @@ class Capture:
             self.symbols = Symbols(self.env, spec, self.leaves, own, agreed)
         self.apart = apart
         self.was_alone = is_alone()
+        self.refusals: list[LostwaxError] = []
+        """What of ours was raised, also where the user's code caught it."""
         self.retiring = True
         """Must the fakes refuse to be used afterwards? Another thread may have taken one out of the
         module."""
@@ -308,9 +307,10 @@ class Capture:
         patches.apply(tracer, reach, self.state.modules, undo)
         around = autocast.is_entered()
         with tracer:
-            with collect_errors() as refusals, tracer.provenance.watch_calls(sys._getframe()):
+            with collect_errors() as seen, tracer.provenance.watch_calls(sys._getframe()):
+                self.refusals = seen
                 out = self._compute_result(args, kwargs)
-            _check_refusals(refusals)
+            refuse_caught(seen)
             autocasting.check(tracer, around)
             inputs.check_gradients()
             tell_of_changes(containers)
@@ -334,10 +334,10 @@ class Capture:
         except TypeError as error:
             refuse_scripted(error)
             refuse_unbound(error, forward_of(self.call), self.args, self.kwargs)
+            refuse_failed(error, self.env, self.refusals)
             raise
-        except RuntimeError as error:
-            refuse_what_cpp_refuses(error)
-            refuse_what_data_decides(error, self.env.guards)
+        except Exception as error:
+            refuse_failed(error, self.env, self.refusals)
             raise
 
     def _find_changes(self, outputs: list[Any]) -> list[KeptTensor]:
@@ -615,26 +615,6 @@ class Capture:
 
 
 OUTERMOST.add(Capture._compute_result.__code__)
-
-
-def _check_refusals(seen: Sequence[LostwaxError]) -> None:
-    """Refuse a program if the module's own code caught one of our refusals: eager would not have
-    raised it, so the program went another way."""
-    for error in seen:
-        if isinstance(error, _REFUSALS):
-            raise CaptureError(
-                f"{error}\n  note: the module's own code caught this error and went on, where "
-                "eager would not have raised it"
-            ) from error
-
-
-_REFUSALS = (
-    CaptureError,
-    DataDependentError,
-    MissingFakeRuleError,
-    NotYetError,
-    UnsupportedFakeError,
-)
 
 
 def _drop_unused_state(program: ExportedProgram) -> ExportedProgram:

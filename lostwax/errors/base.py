@@ -86,10 +86,7 @@ def did_you_mean(name: Any, known: Iterable[Any], ask: str = "did you mean") -> 
 
 
 def asks_data(error: BaseException | None) -> bool:
-    """Did Python's control flow ask what only data can answer? Python itself refuses a symbolic
-    truth as an index."""
-    if isinstance(error, TypeError):
-        return str(error).endswith("must be integers or slices, not SymBool")
+    """Did Python's control flow ask what only data can answer?"""
     while error is not None and not getattr(error, "is_question", False):
         error = error.__cause__
     return error is not None

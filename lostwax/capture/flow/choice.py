@@ -33,8 +33,9 @@ from lostwax.capture.flow.rewriting.names import LEFT, RESULT, is_of_hooks, is_o
 from lostwax.capture.flow.truths import KEPT, UNSET, find_known, make_tensor
 from lostwax.capture.python.containers import GONE
 from lostwax.capture.python.module_hooks import find_kept
+from lostwax.capture.trace.grad_marks import UntrackedError
+from lostwax.capture.trace.refusals import refuse_symbol
 from lostwax.capture.trace.tracer import Tracer
-from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError, LostwaxError, asks_data
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
@@ -121,19 +122,18 @@ class Choice:
         """The side has raised."""
         if self._is_inline:
             raise error
-        is_ours = isinstance(error, (LostwaxError, RecursionError)) or asks_data(error)
+        is_ours = isinstance(error, (LostwaxError, RecursionError, UntrackedError))
+        is_ours = is_ours or asks_data(error)
         if is_ours and self._tried is not None:  # as with the example's sizes, then
             error, is_ours = self._tried, False
         if is_ours or not isinstance(error, Exception):
             close_regions(self._around)
             raise error
-        if isinstance(error, TypeError) and str(error).endswith(_NOT_SYMBOLIC):
+        try:
+            refuse_symbol(error, self._tracer.shape_env)
+        except CaptureError:
             close_regions(self._around)
-            raise CaptureError(
-                f"{error}, and this one depends on data or on a size.\n  at {self._where}\n"
-                "  why: an argument of this operator is fixed in the program\n"
-                "  instead: call it on both sides of an `if`, with True and with False"
-            ) from error
+            raise
         close_regions(self._around + 1)  # those inside of the side
         self._raised[self.side] = error
 
@@ -219,7 +219,7 @@ class Choice:
             holds = holds.item()
         if not self.side:
             holds = torch.sym_not(holds)
-        torch._check(holds, lambda: f"{type(error).__name__}: {error}")
+        torch._check_with(type(error), holds, lambda: f"{type(error).__name__}: {error}")
         self._is_inline = True
         return False
 
@@ -228,7 +228,7 @@ class Choice:
         if caught:
             raise CaptureError(
                 f"the {not self.side} side of an `if` on data raises {type(error).__name__}, and "
-                f"that may be caught.\n  at {self._where}\n"
+                f"that may be caught: {error}.\n  at {self._where}\n"
                 "  why: whether it is raised is known only when the program runs, which cannot "
                 "catch anything\n"
                 "  instead: do in that side what is done where it is caught"
@@ -339,9 +339,6 @@ class Choice:
             if isinstance(value, Expr):
                 value.env.merged.update(dict.fromkeys(value.symbols(), joined))
         return leaves[:count]
-
-
-_NOT_SYMBOLIC = tuple(f"not {each.__name__}" for each in SYMBOLIC)
 
 
 def _has_effects(scope: Scope) -> bool:

@@ -6,7 +6,6 @@ that asked has hooks (`rewriting/recompile.py`). Must not know how a capture wor
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import CodeType, FrameType, FunctionType, TracebackType
@@ -33,13 +32,11 @@ from lostwax.capture.flow.rewriting.recompile import (
 from lostwax.capture.flow.sizes import SplitError, Splits
 from lostwax.capture.flow.stand_ins import can_have_hooks
 from lostwax.capture.python.functions_run import find_watcher, let_watch
-from lostwax.classes import SYMBOLIC
 from lostwax.errors import (
     CaptureError,
     ConstraintViolationError,
     ContradictionError,
     DataDependentError,
-    asks_data,
 )
 from lostwax.location import NOWHERE, is_user_code, locate_line
 from lostwax.undo.undo import Undo, run_and_undo
@@ -81,9 +78,6 @@ def capture_flow(capture: Callable[[], T], splits: Splits | None = None) -> T:
             if not plans:
                 raise
             raise _refuse_recursion(error) from None
-        except TypeError as error:
-            if not asks_data(error) or not _pick(plans, error):
-                raise _refuse_symbol(error) or error from None
         except (DataDependentError, CaptureError) as error:
             key = _find_asking(error)
             if key is not None and key not in plans:
@@ -117,29 +111,6 @@ def _refuse_recursion(error: RecursionError) -> CaptureError:
         "  why: both ways are recorded, and the one of them has no end\n"
         "  instead: write it as a loop, while …:"
     )
-
-
-def _refuse_symbol(error: TypeError) -> CaptureError | None:
-    """What to say where Python or an operator takes no number that depends on data."""
-    found = [each for each in _tracebacks(error) if is_user_code(each.tb_frame.f_code)]
-    text = str(error).partition(", but expected")[0]
-    if not found or not _NOT_TAKEN.search(text):
-        return None
-    where = locate_line(found[-1].tb_frame, found[-1].tb_lineno)
-    what, instead = "an argument of this operator is fixed in the program", _FIXED
-    if str(error).startswith("__"):
-        what, instead = "Python takes no other from an object", _OWN_METHOD
-    return CaptureError(
-        f"{text}, and this one depends on data or on a size.\n  at {where}\n"
-        f"  why: {what}\n  instead: {instead}"
-    )
-
-
-_NOT_TAKEN = re.compile(
-    rf"(not |returned |got \(.*)({'|'.join(each.__name__ for each in SYMBOLIC)})"
-)
-_FIXED = "call it on both sides of an `if`, with True and with False"
-_OWN_METHOD = "give the class a method of another name that returns the tensor, if obj.holds(): …"
 
 
 def _find_obstacle(key: FunctionKey, plan: Plan | None = None) -> NotRewritable | None:
@@ -183,7 +154,7 @@ _FEW = 8
 def _pick(plans: dict[FunctionKey, Plan], error: BaseException) -> bool:
     """Let a statement be run once for each element that data may pick in it, if that is what is
     asked for. Returns whether that is new."""
-    question = error if isinstance(error, (TypeError, SplitError)) else _find_question(error)
+    question = error if isinstance(error, SplitError) else _find_question(error)
     asking = [each for each in _tracebacks(question) if is_user_code(each.tb_frame.f_code)]
     if not asking:
         return False

@@ -7,7 +7,10 @@ Must not know who meets them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dis
+import re
+from collections.abc import Iterator, Sequence
+from types import FunctionType, TracebackType
 from typing import Any, NoReturn
 
 import torch
@@ -15,13 +18,28 @@ from torch._ops import OpOverload
 
 from lostwax.branches import is_caught_above
 from lostwax.classes import SYMBOLIC
-from lostwax.errors import CaptureError, DataDependentError, LostwaxError, NotYetError, asks_data
+from lostwax.errors import (
+    CaptureError,
+    DataDependentError,
+    LostwaxError,
+    MissingFakeRuleError,
+    NotYetError,
+    UnsupportedFakeError,
+    asks_data,
+    find_own_error,
+)
 from lostwax.fake.refusals import other_class_error
 from lostwax.fake.symbolic.node import unwrap
-from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.tensor import FakeTensor, has_symbol
 from lostwax.fake.write import flatten
 from lostwax.handlers import is_caught
-from lostwax.location import Location, asking_frame, is_user_code, user_location
+from lostwax.location import (
+    Location,
+    asking_frame,
+    is_of_python,
+    is_user_code,
+    user_location,
+)
 from lostwax.ops.traits import Refusal
 from lostwax.sym import BoolExpr, Expr, Guard, ShapeEnv, eq
 from lostwax.sym.numbers.real import Real
@@ -104,7 +122,99 @@ def refuse_default(dtype: torch.dtype) -> NoReturn:
     )
 
 
-def refuse_what_cpp_refuses(error: RuntimeError) -> None:
+def refuse_caught(seen: Sequence[LostwaxError]) -> None:
+    """Refuse a program if the module's own code caught one of our refusals: eager would not have
+    raised it, so the program went another way."""
+    for error in _list_refusals(seen):
+        raise CaptureError(
+            f"{error}\n  note: the module's own code caught this error and went on, where "
+            "eager would not have raised it"
+        ) from error
+
+
+def _list_refusals(seen: Sequence[LostwaxError]) -> list[LostwaxError]:
+    kinds = (
+        CaptureError, DataDependentError, MissingFakeRuleError, NotYetError, UnsupportedFakeError
+    )  # fmt: skip
+    return [error for error in seen if isinstance(error, kinds)]
+
+
+def refuse_failed(error: Exception, env: ShapeEnv, seen: Sequence[LostwaxError]) -> None:
+    """If the module has failed where eager might not: say it. `seen` are the refusals so far."""
+    if find_own_error(error) is not None:
+        return
+    if isinstance(error, RuntimeError):
+        _refuse_what_cpp_refuses(error)
+        _refuse_what_data_decides(error, env.guards)
+    for refusal in reversed(_list_refusals(seen)):  # C may raise another error in its place
+        raise refusal from error
+    refuse_symbol(error, env)
+
+
+def refuse_symbol(error: Exception, env: ShapeEnv) -> None:
+    """If somebody takes no number that stands for others: say it."""
+    text = str(error).partition(", but expected")[0]
+    is_named = _SYMBOL.search(text) or "numpy.object_" in text or text.startswith("__")
+    if not env.symbols or not (is_named or _is_given_symbol(error)):
+        return
+    why, instead = "it reads plain numbers, and nothing else", _PLAIN
+    if text.startswith("__"):
+        why, instead = "Python takes no other from an object", _OWN_METHOD
+    elif _ARGUMENT.search(text):
+        why, instead = "an argument of this operator is fixed in the program", _FIXED
+    raise CaptureError(
+        f"{text}, and this one depends on data or on a size.\n  at {_raised_at(error)}\n"
+        f"  why: {why}\n  instead: {instead}"
+    ) from error
+
+
+def _is_given_symbol(error: Exception) -> bool:
+    """Is it C, or Python's own library, that raises, and is such a number among the names of the
+    expression that calls it, or an object that may give one?"""
+    entries = list(_tracebacks(error))
+    found = [each for each in entries if is_user_code(each.tb_frame.f_code)][-1:]
+    if not found or isinstance(error, (RuntimeError, LookupError, AssertionError)):
+        return False
+    frame, at, last = found[0].tb_frame, found[0].tb_lasti, entries[-1].tb_frame
+    is_told = frame.f_code.co_code[at] == dis.opmap["RAISE_VARARGS"]
+    if is_told or not (last is frame or is_of_python(last.f_code.co_filename)):
+        return False
+    spans = [*frame.f_code.co_positions()]
+    names = {**frame.f_globals, **frame.f_locals}
+    for step in dis.get_instructions(frame.f_code):
+        is_part = _is_inside(spans[step.offset // 2], spans[at // 2])
+        if is_part and isinstance(step.argval, str) and _may_be_symbol(names.get(step.argval)):
+            return True
+    return False
+
+
+def _is_inside(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Of two places in the source, each from a line to a line, and from a column to a column."""
+    if None in one or None in other:
+        return False
+    return bool(
+        (other[0], other[2]) <= (one[0], one[2]) and (one[1], one[3]) <= (other[1], other[3])
+    )
+
+
+def _may_be_symbol(value: Any) -> bool:
+    kind = value if isinstance(value, type) else type(value)
+    return has_symbol(value) or isinstance(getattr(kind, "__index__", None), FunctionType)
+
+
+_SYMBOL = re.compile(rf"\b({'|'.join(each.__name__ for each in SYMBOLIC)})\b")
+_ARGUMENT = re.compile(r"argument '.*' .*must be|invalid combination of arguments")
+_FIXED = "call it on both sides of an `if`, with True and with False"
+_OWN_METHOD = (
+    "give the class a method of another name that returns it, if obj.holds(): …, xs[obj.place()]"
+)
+_PLAIN = (
+    "compute with Python's operators, with math or with torch; of a size, int(n) is a plain "
+    "number, which fixes it"
+)
+
+
+def _refuse_what_cpp_refuses(error: RuntimeError) -> None:
     """If C++ raised what says nothing to the user: say it."""
     text = str(error)
     if text.startswith("Creating a new Tensor subclass"):
@@ -117,7 +227,7 @@ def refuse_what_cpp_refuses(error: RuntimeError) -> None:
         ) from error
 
 
-def refuse_what_data_decides(error: RuntimeError, guards: Sequence[Guard]) -> None:
+def _refuse_what_data_decides(error: RuntimeError, guards: Sequence[Guard]) -> None:
     """If an operator fails for sizes that depend on data: say what was assumed of them. With others
     eager may not fail."""
     assumed = [guard for guard in guards if guard.kind == "assert"]
@@ -167,19 +277,22 @@ def _list_sizes(value: Any) -> list[Expr | BoolExpr | Real]:
 
 
 def _is_raised_by_user(error: BaseException) -> bool:
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
+    *_, at = [None, *_tracebacks(error)]
     return at is not None and is_user_code(at.tb_frame.f_code)
 
 
 def _raised_at(error: BaseException) -> Location | str:
     """The user's innermost line on the way to it."""
     found: Location | str = "<unknown>"
-    at = error.__traceback__
-    while at is not None:
+    for at in _tracebacks(error):
         code = at.tb_frame.f_code
         if is_user_code(code):
             found = Location(code.co_filename, at.tb_lineno, code.co_name)
-        at = at.tb_next
     return found
+
+
+def _tracebacks(error: BaseException) -> Iterator[TracebackType]:
+    at = error.__traceback__
+    while at is not None:
+        yield at
+        at = at.tb_next

@@ -260,6 +260,12 @@ _FUNCTIONS = (
 def check_supported(tensor: torch.Tensor) -> None:
     """Refuse what has no sizes-and-strides description."""
     what = None
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise UnsupportedFakeError.here(
+            "a branch or a loop on data reads a tensor of torch.vmap or torch.func",
+            why="it is recorded as an operator, for which these transforms have no rule here",
+            instead="ask before the transform, or compute both and choose, torch.where(c, a, b)",
+        )
     if tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested:
         return
     if tensor.layout is not torch.strided:

@@ -50,6 +50,7 @@ from lostwax.capture.flow.numbers import DTYPES, FLOATS, INTEGERS, find_kind, ho
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
 from lostwax.capture.flow.truths import KEPT, UNSET, find_known, find_undecided
 from lostwax.capture.python.containers import GONE, items
+from lostwax.capture.trace.grad_marks import UntrackedError
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError, asks_data
 from lostwax.fake.symbolic.node import unwrap, wrap
@@ -203,7 +204,8 @@ class Repetition:
     def fail(self, error: BaseException) -> None:
         """The condition or the body has raised."""
         close_regions(self._around)
-        if isinstance(error, LostwaxError) or not isinstance(error, Exception) or asks_data(error):
+        is_ours = isinstance(error, (LostwaxError, UntrackedError)) or asks_data(error)
+        if is_ours or not isinstance(error, Exception):
             raise error
         raise CaptureError(
             f"a loop on data raises {type(error).__name__}: {error}\n  at {self._where}\n"

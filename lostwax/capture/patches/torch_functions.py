@@ -16,11 +16,15 @@ import torch.utils.checkpoint
 from torch._higher_order_ops import utils as torch_wrappers
 
 from lostwax.capture import threads
+from lostwax.capture.aliasing.storage import refuse_joined
 from lostwax.capture.patches.swap import CodeSwap
 from lostwax.capture.python import reach
 from lostwax.capture.trace import refusals
 from lostwax.capture.trace.grad_marks import UntrackedError
+from lostwax.capture.trace.gradient_reach import find_join_between
 from lostwax.errors import LostwaxError
+from lostwax.fake.tensor import FakeTensor
+from lostwax.sym.undecided import refuse_caught
 
 
 def _call_operator(plain: Any, fn: Any, args: Any, kwargs: Any = None) -> Any:
@@ -36,9 +40,10 @@ def _leave_uncompiled(plain: Any, model: Any = None, **options: Any) -> Any:
 def _record_assertion(plain: Any, condition: Any, message: str) -> None:
     """`torch._assert`: of data it is a step of the program."""
     if isinstance(condition, torch.Tensor):
+        refuse_caught(AssertionError)
         torch.ops.aten._assert_async.msg(condition, message)
     elif isinstance(condition, torch.SymBool):
-        torch._check(condition, lambda: message)
+        torch._check_with(AssertionError, condition, lambda: message)
     else:
         assert condition, message
 
@@ -102,12 +107,29 @@ def _keep_saved(plain: Any, hooks: Any, *error: Any) -> Any:
 
 def _run_backward(plain: Any, *args: Any, **kwargs: Any) -> Any:
     """Autograd is to go back from a result. Where it has not seen the operators, it may fail."""
+    _check_joins(threads.running[-1], args[0], args[4] if len(args) > 4 else kwargs.get("inputs"))
     try:
         return plain(*args, **kwargs)
     except RuntimeError as error:
         if threads.running[-1].tracked or isinstance(error, LostwaxError):
             raise
         raise UntrackedError(*error.args) from error
+
+
+def _check_joins(tracer: Any, outputs: Any, inputs: Any) -> None:
+    """Autograd sees no branch and no loop of the program's: it would take what they compute for
+    constants."""
+    ends = {tracer.value_of(each) for each in inputs or () if type(each) is FakeTensor}
+    for each in outputs if tracer.tracked else ():
+        join = find_join_between(tracer.value_of(each), ends) if type(each) is FakeTensor else None
+        if join is not None:
+            raise refuse_joined(
+                tracer.joined.get(join.fake.tracked.root),
+                "gradients are taken of what a branch or a loop on data computes",
+                why="which operators they go back through is known only when the program runs",
+                instead="take them on each side, where it is computed; or compute both and choose, "
+                "torch.where(condition, a, b)",
+            )
 
 
 def _get_context(plain: Any) -> Any:

@@ -5,7 +5,7 @@ Must not ask autograd: it has not seen most captures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -45,21 +45,48 @@ def reaches_own_leaf(value: Value) -> bool:
     itself marked as a leaf? (Autograd has seen the capture: what is computed of it is marked.)"""
     left, seen = [value], set[Value]()
     while left:
-        for each in _history(left.pop(), _derived_from):
+        for each in _history(left.pop(), _derived_outside):
             if each in seen:
                 continue
             seen.add(each)
             is_own = each.step is not None or each.is_literal
             if is_own and each.fake is not None and is_marked(each.fake):
                 return True
-            graphs = _find_graphs(each)
-            left += [inner for graph in graphs for inner in graph.outputs if type(inner) is Value]
+            left += _enter(each)
     return False
+
+
+def _enter(value: Value) -> list[Value]:
+    """What a gradient of a result of a branch or a loop goes on to; nothing, if it is none."""
+    graphs, step, at = _find_graphs(value), value.step, value.index
+    if not graphs or step is None or not step.grad:
+        return []
+    if step.target is torch.ops.higher_order.cond and isinstance(at, int):
+        found = [graph.outputs[at] for graph in graphs]
+    else:
+        found = [*values_of([step.args]), *[own for graph in graphs for own in graph.outputs]]
+    return [each for each in found if type(each) is Value]
 
 
 def find_joins(value: Value) -> list[Value]:
     """The results of branches and loops of which a value is computed."""
     return [each for each in _history(value, _derived_outside) if _find_graphs(each)]
+
+
+def find_join_between(value: Value, ends: Collection[Value]) -> Value | None:
+    """The result of a branch or a loop through which a gradient of this value comes to one of
+    these, or, without any, to what is marked. (Autograd does not see through it.)"""
+    for join in find_joins(value):
+        left, seen = [join], set[Value]()
+        while left:
+            for each in _history(left.pop(), _derived_outside):
+                if each in seen:
+                    continue
+                seen.add(each)
+                if each in ends or (not ends and each.fake is not None and is_marked(each.fake)):
+                    return join
+                left += _enter(each)
+    return None
 
 
 def gradient_sources(value: Value, grad: bool) -> list[Value]:

@@ -141,7 +141,7 @@ class CaptureObserver(Observer):
         tracer, has_leaves = self._tracer, self._tracer.grad_marks.has_leaves
         if self.is_over or not (tracer.differentiable or has_leaves):
             return False
-        if tracer.tracked or fake.tracked is None:
+        if fake.tracked is None or (tracer.tracked and not self._is_unseen(fake)):
             return False
         found = finds_gradient(tracer.value_of(fake), has_leaves)
         if found is None and is_asked_by_user():
@@ -156,6 +156,10 @@ class CaptureObserver(Observer):
                 "do not ask",
             )
         return bool(found)
+
+    def _is_unseen(self, fake: FakeTensor) -> bool:
+        """Autograd sees what the program computes: is it what a branch or a loop computes?"""
+        return is_asked_by_user() and bool(find_joins(self._tracer.value_of(fake)))
 
     def note_assignment(self, fake: FakeTensor, name: str, value: Any) -> None:
         tracer = self._tracer

@@ -351,6 +351,10 @@ def _name_item(name: str, key: Any) -> str:
 
 
 def _tell_of_keys(name: str, t: Content, f: Content) -> str:
+    for side, one, other in (("True", t, f), ("False", f, t)):
+        names = [k for k, _ in one if isinstance(k, str) and k not in {key for key, _ in other}]
+        if names:
+            return f"{' and '.join(_name_item(name, k) for k in names)} is on the {side} side only"
     if len(t) != len(f):
         return f"{name} has {len(t)} elements on the True side, and {len(f)} on the False side"
     return f"{name} has other keys on the True side than on the False side"

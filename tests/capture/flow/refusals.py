@@ -130,7 +130,7 @@ def same_keys(x: Tensor) -> dict[str, Tensor]:
     return {"a": x, "b": x + 1 if x.sum() > 0 else torch.zeros(3)}
 
 
-@refuse("found has 2 elements on the True side, and 1", "set the same keys", same_keys)
+@refuse(r"found\['b'\] is on the True side only", "set the same keys", same_keys)
 def other_keys(x: Tensor) -> dict[str, Tensor]:
     found = {"a": x}
     if x.sum() > 0:
@@ -558,3 +558,117 @@ def sums_what_a_loop_appends(x: Tensor) -> Any:
     for i in range(_count(x) + 1):
         outs.append(x + i)
     return sum(outs)
+
+
+# ---------------------------------------------------------------------- numbers, and what is raised
+
+
+def makes_a_tensor(x: Tensor) -> Tensor:
+    return torch.tensor([(x > 0).sum().item()])
+
+
+@refuse("numpy.object_", "with math or with torch", makes_a_tensor)
+def makes_an_array(x: Tensor) -> Tensor:
+    return torch.tensor(np.array([(x > 0).sum().item()]))
+
+
+class Chosen:
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+
+    def __index__(self) -> Any:
+        return _count(self.x)
+
+    def place(self) -> Any:
+        return _count(self.x)
+
+
+def picks_by_a_method(x: Tensor) -> Any:
+    return [x, x + 1, x + 2][Chosen(x).place()]
+
+
+@refuse("__index__ returned non-int", r"xs\[obj.place\(\)\]", picks_by_a_method)
+def picks_by_an_object(x: Tensor) -> Any:
+    return [x, x + 1, x + 2][Chosen(x)]
+
+
+def asks_before_it_divides(x: Tensor) -> Any:
+    n = _count(x)
+    return x + (6 // n if n != 0 else 1)
+
+
+@refuse("raises ZeroDivisionError, and that is caught", "if n != 0", asks_before_it_divides)
+def catches_a_division(x: Tensor) -> Any:
+    try:
+        return x + 6 // _count(x)
+    except ZeroDivisionError:
+        return x + 1
+
+
+def asks_what_it_returns(x: Tensor) -> Tensor:
+    factor, failed = torch.linalg.cholesky_ex(torch.diag(x))
+    return factor.contiguous() if failed == 0 else torch.eye(3)
+
+
+@refuse("raises LinAlgError, and that is caught", "by what cholesky_ex", asks_what_it_returns)
+def catches_a_matrix(x: Tensor) -> Tensor:
+    try:
+        return torch.linalg.cholesky(torch.diag(x))
+    except torch.linalg.LinAlgError:
+        return torch.eye(3)
+
+
+class Box:
+    value: Any
+
+
+def sets_it_on_both(x: Tensor) -> Tensor:
+    box = Box()
+    box.value = x + 1 if x.sum() > 0 else torch.zeros(3)
+    return box.value  # type: ignore[no-any-return]
+
+
+@refuse(r"box\['value'\] is on the True side only", "set the same keys and", sets_it_on_both)
+def sets_it_on_one(x: Tensor) -> Tensor:
+    box = Box()
+    if x.sum() > 0:
+        box.value = x + 1
+    return getattr(box, "value", torch.zeros(3))
+
+
+# ------------------------------------------------------------------ transforms, and their gradients
+
+
+def differentiates_a_choice(x: Tensor) -> Tensor:
+    x = x.detach().requires_grad_()
+    y = torch.where(x.sum() > 0, (x * x).sum(), (x * 3).sum()) + x.sum()
+    return torch.autograd.grad(y, x)[0]
+
+
+@refuse("gradients are taken of what a branch", r"torch.where\(", differentiates_a_choice)
+def differentiates_a_branch(x: Tensor) -> Tensor:
+    x = x.detach().requires_grad_()
+    y = torch.cond(x.sum() > 0, lambda x: (x * x).sum(), lambda x: (x * 3).sum(), (x,)) + x.sum()
+    return torch.autograd.grad(y, x)[0]
+
+
+@refuse("gradients are taken of what a branch", r"torch.where\(", differentiates_a_choice)
+def differentiates_a_loop(x: Tensor) -> Tensor:
+    x = x.detach().requires_grad_()
+    y = x
+    while y.abs().sum() > 1:
+        y = y / 2
+    return torch.autograd.grad((y + x).sum(), x)[0]
+
+
+def asks_before_it_maps(x: Tensor) -> Tensor:
+    factor = 2 if x.sum() > 0 else 3
+    return torch.vmap(lambda row: row * factor)(x)  # type: ignore[no-any-return]
+
+
+@refuse("a branch or a loop on data reads a tensor of torch.vmap", "before", asks_before_it_maps)
+def asks_while_it_maps(x: Tensor) -> Tensor:
+    def scale(row: Tensor) -> Tensor:
+        return row * 2 if x.sum() > 0 else row * 3
+
+    return torch.vmap(scale)(x)  # type: ignore[no-any-return]

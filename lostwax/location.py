@@ -179,7 +179,6 @@ def is_user_file(file: str) -> bool:
     return not is_of_python(file)
 
 
-@cached(2000)
 def is_of_python(file: str) -> bool:
     """Is it one of the interpreter's own libraries?"""
     return file.startswith(_STDLIB) and "/site-packages/" not in file

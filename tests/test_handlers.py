@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from lostwax.handlers import is_caught
+from lostwax.handlers import find_catching, is_caught
 
 
 def ask(kind: Any = IndexError) -> bool:
@@ -142,3 +142,145 @@ def test_passed_on(function: Any) -> None:
 )  # fmt: skip
 def test_caught(function: Any) -> None:
     assert function()
+
+
+# ------------------------------------------------------------------------- who is sure to catch it
+
+
+def find(kind: Any = IndexError) -> int | None:
+    frame = sys._getframe(1)
+    line = find_catching(frame, frame.f_lasti, kind)
+    return None if line is None else line - frame.f_code.co_firstlineno
+
+
+def goes_on() -> int | None:
+    try:
+        return find()
+    except LookupError:
+        return None
+
+
+def goes_on_further_out() -> int | None:
+    try:
+        try:
+            return find()
+        except KeyError:
+            return None
+        finally:
+            print(end="")
+    except (TypeError, IndexError) as error:
+        print(error)
+    return None
+
+
+def sometimes_goes_on() -> int | None:
+    try:
+        return find()
+    except Exception as error:
+        if "memory" in str(error):
+            return None
+        raise
+
+
+def suppresses() -> int | None:
+    with contextlib.suppress(KeyError, LookupError):
+        return find()
+    return None
+
+
+def returns_at_the_end() -> int | None:
+    found = None
+    try:
+        found = find()
+    finally:
+        return found  # noqa: B012
+
+
+@pytest.mark.parametrize(
+    ("function", "line"),
+    [
+        (goes_on, 3),
+        (goes_on_further_out, 8),
+        (sometimes_goes_on, 3),
+        (suppresses, 1),
+    ],
+)
+def test_it_is_sure_to_be_caught(function: Any, line: int) -> None:
+    assert function() == line
+
+
+def test_a_finally_that_returns_catches_all() -> None:
+    assert returns_at_the_end() is not None
+
+
+def raises_another() -> int | None:
+    try:
+        return find()
+    except LookupError as error:
+        raise ValueError from error
+
+
+def raises_it_again() -> int | None:
+    try:
+        return find()
+    except LookupError:
+        for each in "ab":
+            print(each)
+        raise
+
+
+def suppresses_others() -> int | None:
+    with contextlib.suppress(KeyError), torch.no_grad():
+        return find()
+    return None
+
+
+class Passing:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> bool:
+        return bool(error[0])
+
+
+def may_suppress() -> int | None:
+    with Passing():
+        return find()
+
+
+def catches_others() -> int | None:
+    try:
+        return find()
+    except (KeyError, TypeError):
+        return 1
+
+
+def cleans_up() -> int | None:
+    try:
+        return find()
+    finally:
+        print(end="")
+
+
+def in_the_handler() -> int | None:
+    try:
+        int("one")
+    except ValueError:
+        return find(ValueError)
+    return 1
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        raises_another,
+        raises_it_again,
+        suppresses_others,
+        may_suppress,
+        catches_others,
+        cleans_up,
+        in_the_handler,
+    ],
+)
+def test_it_may_go_on(function: Any) -> None:
+    assert function() is None

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from lostwax.fake.asked_tensor import is_marked
+from lostwax.ir.graph.gradient import with_gradient
 from lostwax.ir.trace.log import InnerGraph, Value, values_of
 from lostwax.ir.trace.views import IN_LOOP
 from lostwax.ops.gradients import has_gradient
@@ -73,10 +74,23 @@ def find_joins(value: Value) -> list[Value]:
     return [each for each in _history(value, _derived_outside) if _find_graphs(each)]
 
 
+def find_unseen(value: Value) -> list[Value]:
+    """Those of them that autograd, which has seen the capture, takes for constants: it sees a
+    function with a backward of its own, and no branch."""
+    found, left = list[Value](), [value]
+    while left:
+        for each in find_joins(left.pop()):
+            if each.step is not None and each.step.target is with_gradient:
+                left += _enter(each)
+            else:
+                found.append(each)
+    return found
+
+
 def find_join_between(value: Value, ends: Collection[Value]) -> Value | None:
-    """The result of a branch or a loop through which a gradient of this value comes to one of
-    these, or, without any, to what is marked. (Autograd does not see through it.)"""
-    for join in find_joins(value):
+    """The result of a branch or a loop that autograd does not see, and through which a gradient of
+    this value comes to one of these, or, without any, to what is marked."""
+    for join in find_unseen(value):
         left, seen = [join], set[Value]()
         while left:
             for each in _history(left.pop(), _derived_outside):

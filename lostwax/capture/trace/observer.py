@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lostwax.capture.aliasing.storage import check_one, refuse_joined
 from lostwax.capture.trace.grad_marks import check_data
-from lostwax.capture.trace.gradient_reach import find_joins, finds_gradient
+from lostwax.capture.trace.gradient_reach import find_joins, find_unseen, finds_gradient
 from lostwax.capture.trace.gradient_steps import (
     DETACHED,
     keep_gradient_of,
@@ -159,7 +159,7 @@ class CaptureObserver(Observer):
 
     def _is_unseen(self, fake: FakeTensor) -> bool:
         """Autograd sees what the program computes: is it what a branch or a loop computes?"""
-        return is_asked_by_user() and bool(find_joins(self._tracer.value_of(fake)))
+        return is_asked_by_user() and bool(find_unseen(self._tracer.value_of(fake)))
 
     def note_assignment(self, fake: FakeTensor, name: str, value: Any) -> None:
         tracer = self._tracer

@@ -31,7 +31,7 @@ from lostwax.capture.example_call import (
     leaves_of,
     refuse_unbound,
 )
-from lostwax.capture.inputs import CaptureInputs
+from lostwax.capture.inputs import AS_GIVEN, CaptureInputs, Otherwise
 from lostwax.capture.module_calls import PreservedCalls
 from lostwax.capture.patches import autocasting
 from lostwax.capture.patches import table as patches
@@ -190,21 +190,21 @@ def export_call(
 
         splits = Splits()
 
-    def capture_once(*more: bool) -> ExportedProgram:
+    def capture_once(otherwise: Otherwise = AS_GIVEN) -> ExportedProgram:
         try:
-            return run(False, *more)
+            return run(False, otherwise)
         except UntrackedError:
             pass  # not here: the error would keep the first capture alive
-        return run(True, *more)
+        return run(True, otherwise)
 
-    def run(*how: bool) -> ExportedProgram:
-        capture = Capture(*call, *how)
+    def run(tracked: bool, otherwise: Otherwise) -> ExportedProgram:
+        capture = Capture(*call, tracked, otherwise)
         capture.env.splits = splits
         return capture.run()
 
     def capture_all() -> ExportedProgram:
         try:
-            return choose_program(capture_once(), lambda agreed: capture_once(True, agreed))
+            return choose_program(capture_once(), capture_once)
         except LostwaxError:
             raise
         except Exception as error:
@@ -237,11 +237,9 @@ class Capture:
         keep: Kept,
         preserved: Sequence[str],
         tracked: bool,
-        apart: bool = False,
-        agreed: bool = True,
+        otherwise: Otherwise = AS_GIVEN,
     ) -> None:
-        """`tracked`: autograd records, too. `apart`: a tensor that is passed several times becomes
-        several tensors that share memory. `agreed`: these have the same sizes."""
+        """`tracked`: autograd records, too. `otherwise`: which tensors are taken for one."""
         self.call = mod
         self.args, self.kwargs = args, kwargs
         self.root = find_root_module(mod)
@@ -267,8 +265,8 @@ class Capture:
             from lostwax.capture.shapes.symbols import Symbols
 
             own = {id(slot.tensor) for slot in self.state.slots}
-            self.symbols = Symbols(self.env, spec, self.leaves, own, agreed)
-        self.apart = apart
+            self.symbols = Symbols(self.env, spec, self.leaves, own, otherwise.agreed)
+        self.otherwise = otherwise
         self.was_alone = is_alone()
         self.refusals: list[LostwaxError] = []
         """What of ours was raised, also where the user's code caught it."""
@@ -290,7 +288,7 @@ class Capture:
         claim_fakes(tracer, undo)
         inputs = self.inputs = CaptureInputs(tracer, self.state)
         undo.add(self._retire_fakes)
-        inputs.enter_call(self.leaves, self.names, self.symbols, self.apart)
+        inputs.enter_call(self.leaves, self.names, self.symbols, self.otherwise)
         tracer.differentiable = self.grad and inputs.is_differentiable
         tracer.sees_gradients = self.grad
         check_hooks(tracer, self.state.modules)
@@ -481,7 +479,7 @@ class Capture:
             guards=put_divisions_last([*promises, *guards.on_call]),
             settings=self.settings,
             training=None if type(self.state.root) is nn.Module else self.state.root.training,
-            asks=self.inputs.make_asks(asked, self.grad, layouts),
+            asks=self.inputs.make_asks(asked, self.grad, self.constant_names, layouts),
             reads_views=not self.tracer.relies_on_view,
         )
 
@@ -565,7 +563,7 @@ class Capture:
             for slot, name in zip(slots, names, strict=True)
         ]
         self.constant_names: list[str] = []
-        paths = _attribute_paths(self.state) if self.tracer.constants else {}
+        paths = self.state.attribute_paths() if self.tracer.constants else {}
         numbered = self._constant_names(paths.values())
         for tensor, value in self.tracer.constants:
             path = paths.get(id(tensor)) or next(numbered)
@@ -664,17 +662,3 @@ def _argument_spec(value: Any, arg: Any) -> ArgumentSpec:
         return SymFloatArgument(arg.name)
     is_bool = isinstance(value, BoolExpr)
     return SymBoolArgument(arg.name) if is_bool else SymIntArgument(arg.name)
-
-
-def _attribute_paths(state: ModuleState) -> dict[int, str]:
-    """The paths of tensors in plain attributes, by the tensor's id. Modules of programs hold their
-    constants in a table."""
-    found: dict[int, str] = {}
-    for module in state.modules:
-        path = state.paths[id(module)]
-        is_of_program = getattr(type(module), "_holds_constants", False)
-        named = module.__dict__["_constants"] if is_of_program else {}
-        for name, value in (*named.items(), *module.__dict__.items()):
-            if isinstance(value, torch.Tensor):
-                found.setdefault(id(value), f"{path}.{name}" if path else name)
-    return found

@@ -43,6 +43,20 @@ class ReplacedState(NamedTuple):
     held: FakeTensor
 
 
+class Otherwise(NamedTuple):
+    """How a call is captured otherwise than it is given, to find out whether that matters."""
+
+    apart: bool = False
+    """A tensor that is passed several times becomes several tensors that share memory."""
+    agreed: bool = True
+    """These have the same sizes."""
+    joined: tuple[Ref, ...] = ()
+    """Two inputs, or state and an input, that become one tensor."""
+
+
+AS_GIVEN = Otherwise()
+
+
 class CaptureInputs:
     """The inputs of one capture, in order."""
 
@@ -71,20 +85,23 @@ class CaptureInputs:
         self.names: list[str] = []
 
     def enter_call(
-        self, leaves: list[Any], names: list[str], symbols: Symbols | None, apart: bool = False
+        self, leaves: list[Any], names: list[str], symbols: Symbols | None, otherwise: Otherwise
     ) -> None:
-        """Add the leaves of the user's call. `apart`: a tensor that is passed several times becomes
-        several tensors that share memory."""
+        """Add the leaves of the user's call."""
         values = symbols.values if symbols else [None] * len(leaves)
         self.leaves, self.names = leaves, names
-        if not apart:
+        if not otherwise.apart:
             self._find_doubles(leaves)
+        if otherwise.joined:
+            first, second = otherwise.joined
+            assert isinstance(second, int)  # state comes first
+            self.doubles[second] = first
         for i, (leaf, name, value) in enumerate(zip(leaves, names, values, strict=True)):
             again = self.doubles.get(i)
             if again is None:
                 entered = self._enter_leaf(leaf, name, value)
             elif isinstance(again, str):
-                entered = self.fakes[id(leaf)]
+                entered = next(fake for slot, fake in self.slots if slot.name == again)
             else:
                 entered = self.call_leaves[again]
             self.call_leaves.append(entered)
@@ -140,18 +157,26 @@ class CaptureInputs:
         """The parameters and buffers, as they are at the start."""
         return {self.initial[id(fake)]: slot for slot, fake in self.slots}
 
-    def make_asks(self, questions: NotedQuestions, grad: bool, more: Iterable[Question]) -> Asks:
-        """What a call of the program must check about its inputs. `grad`: are gradients enabled?"""
+    def make_asks(
+        self,
+        questions: NotedQuestions,
+        grad: bool,
+        constants: list[str],
+        more: Iterable[Question],
+    ) -> Asks:
+        """What a call of the program must check about its inputs. `grad`: are gradients enabled?
+        `constants`: their names."""
         groups: dict[Ref, list[Ref]] = {}
         for i, first in self.doubles.items():
             groups.setdefault(first, [first]).append(i)
         return Asks(
-            tuple([i for i, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]),
             tuple(map(tuple, groups.values())),
-            questions=(*(self._questions(questions, grad) if questions else ()), *more),
+            questions=(*(self._questions(questions, grad, constants) if questions else ()), *more),
         )
 
-    def _questions(self, questions: NotedQuestions, grad: bool) -> Iterator[Question]:
+    def _questions(
+        self, questions: NotedQuestions, grad: bool, constants: list[str]
+    ) -> Iterator[Question]:
         refs: dict[int, tuple[Ref, Any]] = {}
         for slot, fake in self.slots:
             refs[id(fake)] = slot.name, slot.tensor
@@ -159,6 +184,8 @@ class CaptureInputs:
             if isinstance(user, FakeTensor) and i < len(self.leaves):
                 refs[id(user)] = i, self.leaves[i]
         values = {self.initial[key]: ref for key, (ref, _) in refs.items()}
+        for name, (tensor, value) in zip(constants, self.tracer.constants, strict=True):
+            refs[id(value.fake)] = name, tensor
         yield from questions.questions(refs, values, grad)
 
     def for_each_slot(self, parameter: str, buffer: str) -> list[str]:

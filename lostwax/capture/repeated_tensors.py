@@ -1,9 +1,8 @@
 """An example may pass one tensor in several places. Does the module behave differently if these are
-several tensors?
+several tensors? Or, where its Python asks whether two are one (`x is y`), if they are?
 
-It can ask (`x is y`), and we cannot see that. So we capture the call twice, with one tensor and
-with several. If both programs compute the same, the second holds for either. Must not know how a
-capture works.
+We capture the call twice, with one tensor and with several. If both programs compute the same, the
+one with several holds for either. Must not know how a capture works.
 """
 
 from __future__ import annotations
@@ -16,34 +15,59 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from lostwax.ir.data import Asks, Ref
+from lostwax.capture.inputs import Otherwise
+from lostwax.ir.data import Asks, Question, Ref
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.program import ExportedProgram
+from lostwax.ir.run.conditions.answers import ONE
 from lostwax.ir.signature import InputKind
 
 
 def choose_program(
-    one: ExportedProgram, capture_apart: Callable[[bool], ExportedProgram]
+    made: ExportedProgram, capture: Callable[[Otherwise], ExportedProgram]
 ) -> ExportedProgram:
-    """The program that was captured with one tensor in several places, or one that also holds for
-    several tensors. `capture_apart` captures with several; True if they have the same sizes."""
-    asks = one.asks
-    if asks is None or not asks.same:
-        return one
-    try:
-        found = capture_apart(True)
-        if not _compute_the_same(one, found, asks):
-            return one
-        if one.range_constraints:
-            found = capture_apart(False)
-    except Exception:  # the module's own code may raise anything: then it matters
-        return one
+    """The program, or one that holds for more calls: whether tensors are one or several."""
+    asks = made.asks
+    if asks is None:
+        return made
+    asked = [q for q in asks.questions if q.what == ONE]
+    try:  # the module's own code may raise anything: then it matters
+        if asks.same:
+            return _take_apart(made, capture)
+        if len(asked) == 1 and not made.range_constraints:
+            one = capture(Otherwise(joined=asked[0].of))
+            if _compute_the_same(one, made):
+                return _without_question(made, asked)
+    except Exception:
+        pass
+    return made
+
+
+def _take_apart(
+    one: ExportedProgram, capture: Callable[[Otherwise], ExportedProgram]
+) -> ExportedProgram:
+    """A program that holds for several tensors, too, if there is one."""
+    found = capture(Otherwise(apart=True))
+    assert one.asks is not None
     assert found.asks is not None
-    return replace(found, asks=replace(found.asks, same=asks.same, either=True))
+    group = {ref for each in one.asks.same for ref in each}
+    asked = [q for q in found.asks.questions if q.what == ONE and group.issuperset(q.of)]
+    if len(asked) > 1 or not _compute_the_same(one, found):
+        return one
+    if one.range_constraints:
+        found = capture(Otherwise(apart=True, agreed=False))
+    return _without_question(found, asked)
 
 
-def _compute_the_same(one: ExportedProgram, apart: ExportedProgram, asks: Asks) -> bool:
-    first = {ref: group[0] for group in asks.same for ref in group[1:]}
+def _without_question(program: ExportedProgram, asked: list[Question]) -> ExportedProgram:
+    assert program.asks is not None
+    left = tuple(q for q in program.asks.questions if q not in asked)
+    return replace(program, asks=replace(program.asks, questions=left))
+
+
+def _compute_the_same(one: ExportedProgram, apart: ExportedProgram) -> bool:
+    assert one.asks is not None
+    first = {ref: group[0] for group in one.asks.same for ref in group[1:]}
     nodes = _nodes_read(one, apart, first)
     if nodes is None or not _are_alike(one.graph_module, apart.graph_module, nodes):
         return False
@@ -63,6 +87,7 @@ def _questions_of(asks: Asks | None, first: Mapping[Ref, Ref]) -> set[Any]:
     return {
         (q.what, tuple(first.get(ref, ref) for ref in q.of), q.answer, q.computed)
         for q in asks.questions
+        if q.what != ONE
     }
 
 

@@ -45,12 +45,8 @@ class Question:
 class Asks:
     """All that one program asks of its tensors."""
 
-    given: tuple[int, ...] = ()
-    """The indices of the user's tensors that the original's Python has seen."""
     same: tuple[tuple[Ref, ...], ...] = ()
-    """Groups that were one tensor at capture; all others were different tensors."""
-    either: bool = False
-    """Does the program also hold if the tensors of the groups are all different?"""
+    """Groups that were one tensor at capture, and must be one in each call."""
     questions: tuple[Question, ...] = ()
 
 

@@ -18,7 +18,7 @@ import torch
 from lostwax.errors import LoadError
 from lostwax.ir.data import Asks, Question, Ref, Settings
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.run.conditions.answers import ATTRIBUTE, QUESTIONS, is_mode
+from lostwax.ir.run.conditions.answers import ATTRIBUTE, ONE, QUESTIONS, is_mode
 from lostwax.ir.signature import InputKind
 from lostwax.pt2.lines import Lines
 from lostwax.pt2.peer import argument_names
@@ -105,11 +105,11 @@ def _asks(given: Any, users: int) -> Asks:
     """`users` is the number of the user's inputs."""
     try:
         questions = [_question(each, users) for each in given["questions"]]
-        found = [_ref(i, users) for i in given["given"]]
         same = tuple(tuple(_ref(ref, users) for ref in group) for group in given["same"])
-        if not all(isinstance(i, int) for i in found) or not all(same):
-            raise TypeError("an input is no number, or a group is empty")
-        return Asks(tuple(found), same, given["either"] is True, tuple(questions))  # type: ignore[arg-type]
+        if not all(same):
+            raise TypeError("a group is empty")
+        holds_apart = given.get("either") is True  # so older files say it
+        return Asks(() if holds_apart else same, tuple(questions))
     except (KeyError, TypeError, ValueError) as error:
         raise LoadError(f"what the original asks of tensors is damaged: {error}") from None
 
@@ -123,7 +123,7 @@ def _ref(given: Any, users: int) -> Ref:
 def _question(given: Any, users: int) -> Question:
     what, where, wanted = given["what"], given["where"], given["answer"]
     if not isinstance(what, str) or not (
-        what in QUESTIONS or what.startswith(ATTRIBUTE) or is_mode(what)
+        what in (*QUESTIONS, ONE) or what.startswith(ATTRIBUTE) or is_mode(what)
     ):
         raise ValueError(f"{what!r:.80} cannot be asked")
     is_asked = is_mode(what) is not bool(given["of"])

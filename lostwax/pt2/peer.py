@@ -76,9 +76,7 @@ def find_unchecked(program: ExportedProgram) -> list[str]:
         f"{': ' if q.of else ''}{q.what} is {q.answer}, asked at {q.where}"
         for q in asks.questions
     ]
-    one = (
-        [] if asks.either else [f"{join_names(group)}: they are one tensor" for group in asks.same]
-    )
+    one = [f"{join_names(group)}: they are one tensor" for group in asks.same]
     return [*asked, *one, *_find_written_inputs(program)]
 
 

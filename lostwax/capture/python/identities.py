@@ -17,6 +17,8 @@ from operator import is_not
 from types import CodeType
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 from lostwax.capture import threads
 from lostwax.capture.python.entries import move_handlers, write_step
 from lostwax.classes import SYMBOLIC
@@ -33,7 +35,8 @@ def is_same(one: Any, other: Any) -> Any:
     is so on one side of an `if` only."""
     if type(one) in _SYMBOLIC or type(other) in _SYMBOLIC:
         return are_one_object(one, other) if threads.is_capturing() else one is other
-    if one is not other and type(one) is type(other) is FakeTensor and threads.is_capturing():
+    are_two = one is not other and isinstance(one, Tensor) and isinstance(other, Tensor)
+    if are_two and FakeTensor in (type(one), type(other)) and threads.is_capturing():
         threads.running[-1].check_apart(one, other)
     return one is other
 

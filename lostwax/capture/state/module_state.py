@@ -88,6 +88,19 @@ class ModuleState:
         """How many of the slots are parameters; these come first."""
         self._saved: Snapshot | None = None
 
+    def attribute_paths(self) -> dict[int, str]:
+        """The paths of tensors in plain attributes, by the tensor's id. Modules of programs hold
+        their constants in a table."""
+        found: dict[int, str] = {}
+        for module in self.modules:
+            path = self.paths[id(module)]
+            is_of_program = getattr(type(module), "_holds_constants", False)
+            named = module.__dict__["_constants"] if is_of_program else {}
+            for name, value in (*named.items(), *module.__dict__.items()):
+                if isinstance(value, torch.Tensor):
+                    found.setdefault(id(value), f"{path}.{name}" if path else name)
+        return found
+
     def _refuse_scripted(self) -> NoReturn:
         module = next(m for m in self.modules if _IS_SCRIPTED[type(m)])
         path = self.paths[id(module)]

@@ -22,7 +22,14 @@ from lostwax.capture.trace.python_questions import OF_GRADIENTS, NotedQuestions
 from lostwax.fake.asked_tensor import IDENTITY, LAYOUT_QUESTIONS, is_marked
 from lostwax.fake.observer import Observer
 from lostwax.fake.tensor import FakeTensor
-from lostwax.ir.run.conditions.answers import GRADIENTS, LAYOUTS, STRIDES, is_mode, mode_answer
+from lostwax.ir.run.conditions.answers import (
+    GRADIENTS,
+    LAYOUTS,
+    ONE,
+    STRIDES,
+    is_mode,
+    mode_answer,
+)
 from lostwax.ir.trace.log import Value
 from lostwax.ir.trace.views import track_view
 from lostwax.location import (
@@ -70,7 +77,9 @@ class CaptureObserver(Observer):
                 check_one(what, fake.tracked.root, tracer.maybe_shared, tracer.joined)
             if what in OF_GRADIENTS:
                 self.has_gradient(fake)  # which refuses it, if it depends on the way
-            if what != IDENTITY:
+            if what == IDENTITY:
+                self.questions.note_object(fake, user_location())
+            else:
                 self._note(fake, what, user_location())
 
     def note_question_at(
@@ -92,6 +101,9 @@ class CaptureObserver(Observer):
             # What the module has switched itself is no matter: it does so in every call.
             if found == self.mode_before(what):
                 self.questions.note_mode(what, found, where)
+        elif what == ONE:
+            if len(known) == 2:
+                self.questions.note_pair(known[0], known[1], where)
         elif is_joint and known:
             self.questions.note_joint([*map(self._tracer.value_of, known)], where, what)
         else:

@@ -16,7 +16,7 @@ from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.asked_tensor import is_marked, is_marked_leaf
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.data import Answer, Question, Ref
-from lostwax.ir.run.conditions.answers import ATTRIBUTE, GRADIENTS, PLAIN, answer
+from lostwax.ir.run.conditions.answers import ATTRIBUTE, GRADIENTS, ONE, PLAIN, answer
 from lostwax.ir.trace.log import Value
 from lostwax.ir.trace.views import Tracked
 from lostwax.location import Location
@@ -51,6 +51,10 @@ class NotedQuestions:
         """By what is asked, and of which tensor, which is kept."""
         self._modes: dict[str, tuple[Answer, Location | str]] = {}
         """The modes of torch that were asked for: the answer, and where."""
+        self._objects: dict[int, tuple[FakeTensor, Location | str]] = {}
+        """The tensors of which was asked which object they are (`id(x)`, `{x}`), and where."""
+        self._pairs: dict[tuple[int, int], tuple[FakeTensor, FakeTensor, Location | str]] = {}
+        """The tensors of which was asked whether they are one (`x is y`), and where."""
 
     def note(
         self,
@@ -92,8 +96,19 @@ class NotedQuestions:
         """A mode of torch itself was asked for."""
         self._modes.setdefault(what, (found, where))
 
+    def note_object(self, fake: FakeTensor, where: Location | str) -> None:
+        """`id(fake)` was asked for: it may be compared with all others of which it was."""
+        if id(fake) not in self._objects:
+            for other, _ in self._objects.values():
+                self.note_pair(other, fake, where)
+            self._objects[id(fake)] = fake, where
+
+    def note_pair(self, one: FakeTensor, other: FakeTensor, where: Location | str) -> None:
+        """`one is other` was asked."""
+        self._pairs.setdefault((id(one), id(other)), (one, other, where))
+
     def __bool__(self) -> bool:
-        return bool(self._notes or self._modes)
+        return bool(self._notes or self._modes or self._pairs)
 
     def questions(
         self, given: Mapping[int, tuple[Ref, Any]], inputs: Mapping[Value, Ref], grad: bool
@@ -113,6 +128,22 @@ class NotedQuestions:
                 for of, tensor in given.values():
                     if of == ref:
                         yield from _ask_given(note, of, tensor)
+        for one, other, where in self._pairs.values():
+            if _may_be_one(one, other) and id(one) in given and id(other) in given:
+                refs = sorted([given[id(one)][0], given[id(other)][0]], key=_state_first)
+                yield Question(ONE, tuple(refs), False, str(where))
+
+
+def _may_be_one(one: FakeTensor, other: FakeTensor) -> bool:
+    """Are there tensors that could be either of these two, which are two?"""
+    a, b = one.fake_type, other.fake_type
+    if one is other or a.dtype is not b.dtype or len(a.size) != len(b.size):
+        return False
+    return all(m == n for m, n in zip(a.size, b.size, strict=True) if type(m) is type(n) is int)
+
+
+def _state_first(ref: Ref) -> tuple[bool, Ref]:
+    return isinstance(ref, int), ref
 
 
 def refuse_version(what: str, where: Location | str) -> NoReturn:

@@ -40,11 +40,12 @@ from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity, Seen
 from lostwax.ir.graph.numbers import SymbolOrigin, number_sources
+from lostwax.ir.run.conditions.answers import ONE
 from lostwax.ir.trace.log import Moment, Region, Step, Value
 from lostwax.ir.trace.recorder import Recorder
 from lostwax.ir.trace.strided_copy import copy_like
 from lostwax.ir.trace.views import Root, Tracked, View, make_root
-from lostwax.location import Location
+from lostwax.location import Location, user_location
 from lostwax.ops.registry import aten, has_trait, operator
 from lostwax.ops.traits import Trait
 from lostwax.sym import Expr, ShapeEnv
@@ -420,11 +421,14 @@ class Tracer(Recorder):
         if constant is not None and new.shape == target.shape:
             data.remember_constant(target, constant.to(target.fake_type.dtype))
 
-    def check_apart(self, one: FakeTensor, other: FakeTensor) -> None:
+    def check_apart(self, *pair: torch.Tensor) -> None:
         """They are asked to be one tensor, and are two here."""
-        if one.tracked is not None and other.tracked is not None:
-            roots = one.tracked.root, other.tracked.root
-            storage.check_apart(*roots, self.maybe_shared, self.joined)
+        if any(type(each) is FakeTensor and each.tracked is None for each in pair):
+            return
+        one, other = map(self.adopt, pair)
+        roots = one.tracked.root, other.tracked.root
+        storage.check_apart(*roots, self.maybe_shared, self.joined)
+        self.observer.note_question_at(user_location(), ONE, [one, other])
 
     def assign(self, tracked: Tracked, new: Value) -> None:
         root = tracked.root

@@ -362,8 +362,8 @@ def _take_variables(own: str, names: Sequence[str]) -> list[ast.stmt]:
     found: list[ast.stmt] = []
     for name in names:
         value = "given now"
-        keeps = ast.Compare(load(value), [ast.Is()], [hook_value("kept")])
-        unset = ast.Compare(load(value), [ast.Is()], [hook_value("unset")])
+        keeps = hook("is_same", load(value), hook_value("kept"))
+        unset = hook("is_same", load(value), hook_value("unset"))
         delete = ast.Delete([ast.Name(name, ast.Del())])
         take: list[ast.stmt] = [assign(name, load(value)), ast.If(unset, [delete], [])]
         found += [

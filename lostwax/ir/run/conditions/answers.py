@@ -51,6 +51,8 @@ def _visible_strides(tensor: torch.Tensor) -> str:
     return str(tuple(seen))
 
 
+ONE = "one tensor"
+"""Whether two tensors are one, `a is b`."""
 GRADIENTS = "has a gradient"
 """Whether tensors require gradients: what the capture itself asks if what it records depends on
 it."""

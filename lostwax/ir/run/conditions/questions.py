@@ -2,14 +2,14 @@
 (`torch.is_grad_enabled()`). The answers are baked into a program, so a call is refused if an answer
 would be another.
 
-A capture cannot see that Python asks whether two arguments are one object (`x is y`), so this is
-always checked. All else is checked only if it was asked. Must not know how a capture finds it out.
+What was one tensor at capture must be one in each call. All else is checked only if it was asked,
+also whether two tensors are one, `x is y`. Must not know how a capture finds it out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,22 +20,22 @@ from lostwax.ir.data import Asks, Program, Question, Ref
 from lostwax.ir.run.conditions.answers import (
     GRADIENTS,
     OFFSET,
+    ONE,
     STRIDES,
     VISIBLE_STRIDES,
     answer,
     is_mode,
     mode_answer,
 )
-from lostwax.ir.run.leaves import Leaf, TensorLeaf
+from lostwax.ir.run.leaves import Leaf
 from lostwax.ir.signature import InputKind
 from lostwax.ops.registry import has_trait
 from lostwax.ops.traits import Trait
-from lostwax.sym import Size
 
 
 def same_pairs(asks: Asks | None) -> set[tuple[Ref, Ref]]:
     """The pairs of tensors that must be one tensor in each call."""
-    groups = () if asks is None or asks.either else asks.same
+    groups = () if asks is None else asks.same
     return {(a, b) for group in groups for i, a in enumerate(group) for b in group[i + 1 :]}
 
 
@@ -52,19 +52,8 @@ def asks_check(program: Program, leaves: Sequence[Leaf]) -> AsksCheck | None:
     specs = program.graph_signature.input_specs
     names = [s.target for s in specs if s.kind is not InputKind.USER_INPUT]
     state = {str(name): i for i, name in enumerate(names) if name is not None}
-    tensors = {**program.constants, **program.state_dict}
-    sizes = {name: _size(tensors[name]) for name in state if _is_tensor(tensors.get(name))}
-
-    def objects(of: Asks) -> list[AsksCheck]:
-        apart = [*_apart_checks(of, leaves), *_state_apart_checks(of, leaves, state, sizes)]
-        return [*_same_checks(of, leaves, state), *apart]
-
-    parts = objects(asks)
-    if asks.either:
-        named = [_find_tensor(ref, leaves, state) for group in asks.same for ref in group]
-        paths = [each.text for each in named if each is not None]
-        parts = [_join_either(objects(replace(asks, same=())), parts, paths)]
-    return _join_checks([*parts, *_question_checks(asks, leaves, state), *_layout_checks(program)])
+    same, asked = _same_checks(asks, leaves, state), _question_checks(asks, leaves, state)
+    return _join_checks([*same, *asked, *_layout_checks(program)])
 
 
 def _join_checks(parts: Sequence[AsksCheck]) -> AsksCheck | None:
@@ -76,36 +65,6 @@ def _join_checks(parts: Sequence[AsksCheck]) -> AsksCheck | None:
             part(state, inputs)
 
     return check
-
-
-def _join_either(
-    apart: Sequence[AsksCheck], one: Sequence[AsksCheck], paths: Sequence[str]
-) -> AsksCheck:
-    def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
-        for parts in (apart, one):
-            try:
-                for part in parts:
-                    part(state, inputs)
-            except InputValueError:
-                continue
-            return
-        raise InputValueError(
-            f"of the tensors {', '.join(paths)} some are one, in another way than at capture\n"
-            "  why: the original may ask whether they are one, `a is b`, and would go another way\n"
-            "  fix: pass a tensor of its own for each (x.clone(), or x.view_as(x) if they are to "
-            "share memory), or the same as at capture",
-            paths[-1],
-        )
-
-    return check
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
-
-
-def _size(tensor: torch.Tensor) -> tuple[Size, ...]:
-    return tensor.fake_type.size if isinstance(tensor, FakeTensor) else tuple(tensor.shape)
 
 
 # ---------------------------------------------------------------------------------- which are one
@@ -162,85 +121,21 @@ def _must_be_one(first: _CallTensor, other: _CallTensor) -> AsksCheck:
     return check
 
 
-def _apart_checks(asks: Asks, leaves: Sequence[Leaf]) -> Iterator[AsksCheck]:
-    """Yield checks that inputs that were different tensors at capture are different again, for
-    those that could be one."""
-    later = {ref for group in asks.same for ref in group[1:]}
-    left = [i for i in asks.given if i not in later]
-    while left:
-        alike = [left.pop(0)]
-        for each in alike:  # which grows
-            more = [i for i in left if _are_alike(leaves[each], leaves[i])]
-            alike += more
-            left = [i for i in left if i not in more]
-        if len(alike) > 1:
-            yield _must_be_apart(sorted(alike), leaves)
-
-
-def _are_alike(a: Leaf, b: Leaf) -> bool:
-    if not (isinstance(a, TensorLeaf) and isinstance(b, TensorLeaf)):
-        return False
-    return a.dtype is b.dtype and _may_be_same(a.size, b.size)
-
-
-def _may_be_same(a: Sequence[Size], b: Sequence[Size]) -> bool:
-    fixed = [(m, n) for m, n in zip(a, b, strict=False) if type(m) is int and type(n) is int]
-    return len(a) == len(b) and all(m == n for m, n in fixed)
-
-
-def _must_be_apart(alike: Sequence[int], leaves: Sequence[Leaf]) -> AsksCheck:
-    count = len(alike)
-
+def _must_be_apart(question: Question, first: _CallTensor, other: _CallTensor) -> AsksCheck:
     def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
-        if len({id(inputs[i]) for i in alike}) != count:
-            seen: dict[int, int] = {}
-            for i in alike:
-                first = seen.setdefault(id(inputs[i]), i)
-                if first != i:
-                    raise _refuse_one_tensor(leaves[first].path, leaves[i].path)
+        both = first.of(state, inputs), other.of(state, inputs)
+        _ask_again(question, both)
+        if both[0] is both[1]:
+            path = other.path
+            raise InputValueError(
+                f"{first.text} and {other.text} are one tensor here, and were two at capture, "
+                f"where the original asks it, `a is b`\n  at {question.where}\n"
+                f"  fix: pass {path}.clone(), or {path}.view_as({path}) if they are to share "
+                "memory; or capture it again, with one tensor for both",
+                path,
+            )
 
     return check
-
-
-def _state_apart_checks(
-    asks: Asks,
-    leaves: Sequence[Leaf],
-    state: Mapping[str, int],
-    sizes: Mapping[str, tuple[Size, ...]],
-) -> Iterator[AsksCheck]:
-    """Yield checks that an input that was no tensor of the module's state is none now."""
-    owned = {i for group in asks.same if _has_state(group) for i in group if isinstance(i, int)}
-    for i in asks.given:
-        expected = leaves[i]
-        if i not in owned and isinstance(expected, TensorLeaf):
-            alike = {n: state[n] for n, s in sizes.items() if _may_be_same(expected.size, s)}
-            if alike:
-                yield _must_be_no_state(i, expected.path, alike)
-
-
-def _has_state(group: Sequence[Ref]) -> bool:
-    return any(isinstance(ref, str) for ref in group)
-
-
-def _must_be_no_state(index: int, path: str, alike: Mapping[str, int]) -> AsksCheck:
-    def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
-        given = inputs[index]
-        for name, i in alike.items():
-            if state[i] is given:
-                raise _refuse_one_tensor(f"the module's own {name}", path)
-
-    return check
-
-
-def _refuse_one_tensor(first: str, other: str) -> InputValueError:
-    return InputValueError(
-        f"{first} and {other} are one tensor here, and were two at capture\n"
-        "  why: the original may ask whether they are one, `a is b`, and would go another way\n"
-        f"  fix: pass {other}.clone(), or {other}.view_as({other}) if they are to share memory; or "
-        "capture it again, with one tensor for both: if that does not matter to the original, the "
-        "program takes either",
-        other,
-    )
 
 
 # ----------------------------------------------------------------------------------- what was asked
@@ -275,7 +170,10 @@ def _question_checks(
             continue
         of = [_find_tensor(ref, leaves, state) for ref in question.of]
         there = [each for each in of if each is not None]
-        if question.computed:
+        if question.what == ONE:
+            if len(there) == 2:
+                yield _must_be_apart(question, *there)
+        elif question.computed:
             if len(there) == len(of):  # what a pass took away cannot change
                 yield _must_need_gradient(question, there)
         elif there:

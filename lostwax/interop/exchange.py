@@ -28,6 +28,7 @@ from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.run.write_back import copy_with_strides
 from lostwax.pt2.graph.decode import decode
 from lostwax.pt2.graph.encode import encode
+from lostwax.pt2.plain import make_plain
 from lostwax.pt2.schema import UNREAD
 from lostwax.types import TensorType
 
@@ -55,6 +56,7 @@ def to_torch(
     replaced = lent_state(program)
     if needs_copies(program):
         program = SeparateWrites()(program)
+    program = make_plain(program)
     records: Any = serialize._dict_to_dataclass(
         schema.ExportedProgram, _without_own_record(encode(program, plain_names))
     )

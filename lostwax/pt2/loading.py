@@ -15,13 +15,13 @@ from typing import IO, Any, Literal, overload
 from lostwax.errors import LoadError
 from lostwax.fake import FakeTensorMode
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.pytree import flatten_call
 from lostwax.pt2.container.archive import Archive
 from lostwax.pt2.container.foreign import describe_records
 from lostwax.pt2.container.samples import read_samples
 from lostwax.pt2.container.weights import WeightReader, sharing_record
 from lostwax.pt2.graph.decode import decode
 from lostwax.pt2.limits import MAX_JSON
+from lostwax.pt2.plain import restore_call
 from lostwax.pt2.schema import (
     ARCHIVE_FORMAT,
     ARCHIVE_VERSION,
@@ -168,9 +168,7 @@ def _samples(archive: Archive, name: str, program: ExportedProgram) -> Any:
         return None
     buffer, offset, size = archive.window(name)
     found = read_samples(memoryview(buffer)[offset : offset + size])
-    if found is None or flatten_call(*found)[1] != program.call_spec.in_spec:
-        return None
-    return found
+    return None if found is None else restore_call(program, *found)
 
 
 def _json(archive: Archive, name: str) -> Mapping[str, Any]:

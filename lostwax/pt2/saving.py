@@ -26,6 +26,7 @@ from lostwax.pt2.container.writer import Writer
 from lostwax.pt2.graph.encode import encode
 from lostwax.pt2.lines import Lines
 from lostwax.pt2.peer import find_unchecked, find_unreadable
+from lostwax.pt2.plain import find_lost, make_plain
 from lostwax.pt2.records import check_record_name, close_archive
 from lostwax.pt2.schema import (
     CONSTANTS,
@@ -153,6 +154,13 @@ def _encode_for_torch(program: ExportedProgram, lines: Lines) -> dict[str, Any]:
         readable = PlainGradients()(readable)
     if needs_copies(readable):
         readable = SeparateWrites()(readable)
+    lost = find_lost(program)
+    if lost:
+        warn(
+            "torch's format has no words for some arguments or results: lostwax.load gives them "
+            f"back, but to torch.export.load{_list_lines(lost)}",
+        )
+        readable = make_plain(readable)
     records = encode(readable, lines=lines)
     if readable is not program:
         records["lostwax"]["whole"] = encode(program, lines=lines)
@@ -237,7 +245,7 @@ class _Records:
             "constants": self.sharing.describe(program.constants, program.state_dict),
         }
         add((MODEL.format(name), _json(records)))
-        sample = _pickle_example(program.example_inputs) if example_inputs else b""
+        sample = _pickle_example(make_plain(program).example_inputs) if example_inputs else b""
         add((SAMPLE_INPUTS.format(name), sample))
 
     def write(self, file: IO[bytes]) -> None:

@@ -523,7 +523,10 @@ def _argument_spec(arg: ArgumentSpec) -> Json:
     return {"as_tensor": {"name": arg.name}}
 
 
-_CONSTANT_INPUTS = ("as_none", "as_int", "as_float", "as_string", "as_bool")
+_CONSTANT_INPUTS = (
+    *("as_none", "as_int", "as_float", "as_string", "as_bool"),  # and in our own record:
+    *("as_complex", "as_scalar_type", "as_device", "as_layout", "as_memory_format"),
+)
 
 
 def _input_spec(spec: InputSpec) -> Json:
@@ -545,8 +548,8 @@ def _input_spec(spec: InputSpec) -> Json:
     value = _literal(spec.arg.value)
     if next(iter(value)) not in _CONSTANT_INPUTS:
         raise SaveError(
-            f"the input {spec.arg.name!r} is the constant {spec.arg.value!r}; a .pt2 file has a "
-            "form for None, int, float, bool and str only\n"
+            f"the input {spec.arg.name!r} is the constant {spec.arg.value!r}, which a .pt2 "
+            "file has no form for\n"
             "  instead: bind it before the export, with functools.partial or a default"
         )
     return {"constant_input": {"name": spec.arg.name, "value": value}}

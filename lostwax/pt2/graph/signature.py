@@ -24,10 +24,17 @@ from lostwax.ir.signature import (
     TensorArgument,
     TokenArgument,
 )
+from lostwax.pt2.container.weights import read_device
 from lostwax.pt2.graph.treespec import tree_of
+from lostwax.pt2.schema import DTYPES, LAYOUTS, MEMORY_FORMATS
 
 Json = Mapping[str, Any]
 
+_TABLES: dict[str, Mapping[int, Any]] = {
+    "as_scalar_type": DTYPES,
+    "as_layout": LAYOUTS,
+    "as_memory_format": MEMORY_FORMATS,
+}
 _INFINITE = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
 
 
@@ -136,6 +143,12 @@ def constant(given: Json) -> Any:
         return None
     if kind == "as_float" and value.__class__ in (int, str):
         value = _INFINITE.get(value) if isinstance(value, str) else float(value)
+    if kind in _TABLES and value.__class__ is int and value in _TABLES[kind]:
+        return _TABLES[kind][value]
+    if kind == "as_device":
+        return read_device(value)
+    if kind == "as_complex":
+        return complex(constant({"as_float": value["real"]}), constant({"as_float": value["imag"]}))
     if kind not in kinds or value.__class__ is not kinds[kind]:
         raise LoadError(f"{str(given)[:100]} is no constant")
     return value

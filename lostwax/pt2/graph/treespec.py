@@ -1,4 +1,6 @@
-"""The structure of arguments and results in files: torch's treespec JSON, both ways.
+"""The structure of arguments and results in files: torch's treespec JSON, both ways. Our own record
+also has what torch has no name for: the tuples of its operators, and named tuples that nobody has
+registered.
 
 Reading makes nothing but `TreeSpec`s of containers that are registered in this process: it imports
 no module, whatever the text names.
@@ -7,6 +9,7 @@ no module, whatever the text names.
 from __future__ import annotations
 
 import json
+import sys
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from typing import Any
 
@@ -27,6 +30,8 @@ _SEQUENCES: dict[str, Any] = {
     "builtins.list": list,
     "torch.Size": torch.Size,
 }
+_OF_TORCH = "torch.return_types."
+_RETURNED: dict[str, Any] = {each.__name__: each for each in torch.return_types.all_return_types}
 _MAPPINGS: dict[str, Any] = {"builtins.dict": dict, "collections.OrderedDict": OrderedDict}
 
 
@@ -38,7 +43,8 @@ def tree_text(spec: TreeSpec) -> str:
             "more than files have room for\n  instead: pass its leaves in a list"
         )
     try:
-        return _pytree.treespec_dumps(spec)
+        protocol, root = json.loads(_pytree.treespec_dumps(plain_tree(spec)))
+        return json.dumps((protocol, _name_containers(spec, root)))
     except (NotImplementedError, TypeError) as error:
         raise SaveError(
             f"a container of the program's arguments or results has no name in files: {error}\n"
@@ -46,6 +52,35 @@ def tree_text(spec: TreeSpec) -> str:
             "torch.utils._pytree.register_pytree_node(cls, ..., serialized_type_name='...') or "
             "torch.utils._pytree._register_namedtuple(cls, serialized_type_name='...') for others"
         ) from None
+
+
+def is_unnamed(spec: TreeSpec) -> bool:
+    """Is it a tuple of torch's operators, or a named tuple, that has no name in torch's files?"""
+    if spec.type is namedtuple:
+        return spec.context not in _pytree.SUPPORTED_SERIALIZED_TYPES
+    return _RETURNED.get(getattr(spec.type, "__name__", None)) is spec.type is not None
+
+
+def plain_tree(spec: TreeSpec) -> TreeSpec:
+    """The structure with tuples in the place of those that have no name."""
+    if spec.is_leaf():
+        return spec
+    children = [plain_tree(child) for child in spec.children()]
+    is_tuple = is_unnamed(spec)
+    return TreeSpec(tuple if is_tuple else spec.type, None if is_tuple else spec.context, children)
+
+
+def _name_containers(spec: TreeSpec, written: Any) -> Any:
+    """Put back, in what is written of a plain structure, what torch has no name for."""
+    children = zip(spec.children(), written["children_spec"], strict=True)
+    made = {**written, "children_spec": [_name_containers(*each) for each in children]}
+    if is_unnamed(spec) and spec.type is namedtuple:
+        cls = spec.context
+        named = {"module": cls.__module__, "name": cls.__qualname__, "fields": [*cls._fields]}
+        return {**made, "type": "collections.namedtuple", "context": named}
+    if is_unnamed(spec):
+        return {**made, "type": _OF_TORCH + spec.type.__name__, "context": None}
+    return made
 
 
 def _is_deep(spec: TreeSpec) -> bool:
@@ -60,7 +95,7 @@ def namedtuple_fields(*specs: TreeSpec) -> dict[str, dict[str, list[str]]]:
     """The fields of each named tuple in these structures, by its name in files."""
     found: dict[str, dict[str, list[str]]] = {}
     for spec in specs:
-        if spec.type is namedtuple:
+        if spec.type is namedtuple and not is_unnamed(spec):
             name = _pytree.SUPPORTED_SERIALIZED_TYPES[spec.context].serialized_type_name
             found[name] = {"field_names": list(spec.context._fields)}
         found.update(namedtuple_fields(*spec.children()))
@@ -103,6 +138,11 @@ def _container(name: str, context: Any, count: int) -> tuple[Any, Any]:
         return defaultdict, _default(context, count)
     if name == "collections.namedtuple":
         return namedtuple, _named_tuple(context, count)
+    if isinstance(name, str) and name.startswith(_OF_TORCH):
+        found = _RETURNED.get(name.removeprefix(_OF_TORCH))
+        if found is None or found.n_sequence_fields != count:
+            raise LoadError(f"this torch has no tuple {name!r} of {count} elements")
+        return found, None
     return _find_registered(name, context)
 
 
@@ -137,6 +177,8 @@ def _default(context: Any, count: int) -> list[Any]:
 
 
 def _named_tuple(name: Any, count: int) -> Any:
+    if isinstance(name, dict):
+        return _unregistered(name["module"], name["name"], name["fields"], count)
     cls = _pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
     if cls is None:
         raise LoadError(
@@ -146,6 +188,19 @@ def _named_tuple(name: Any, count: int) -> Any:
     if len(getattr(cls, "_fields", ())) != count:
         raise LoadError(f"the named tuple {name!r} has not {count} fields")
     return cls
+
+
+def _unregistered(module: Any, name: Any, fields: Any, count: int) -> Any:
+    """The named tuple of this name in a module that is loaded; else one with these fields."""
+    texts = (module, name, *fields)
+    if not all(isinstance(each, str) for each in texts) or len(fields) != count:
+        raise LoadError(f"the named tuple {name!r:.80} has not {count} fields")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):  # no attribute is computed, and nothing is imported
+        found = getattr(found, "__dict__", {}).get(part)
+    if _pytree.is_namedtuple_class(found) and [*found._fields] == fields:
+        return found
+    return namedtuple(name.rpartition(".")[2], fields)  # type: ignore[misc]
 
 
 def _find_registered(name: Any, context: Any) -> tuple[Any, Any]:

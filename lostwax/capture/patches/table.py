@@ -59,6 +59,7 @@ CODE_SWAPS = swap.CodeSwaps(
         *symbolic_arguments.CODE_SWAPS,
         *control_flow.CODE_SWAPS,
         nn_modules.ENCODER,
+        *nn_modules.PACKING,
     ]
 )
 _AVERAGES = swap.CodeSwaps([nn_modules.NORM])

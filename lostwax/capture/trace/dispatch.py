@@ -127,6 +127,12 @@ def _record_portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[s
             f"{record.overload} of a packed sequence cannot be captured with dropout",
             instead="pass a padded sequence, or call eval() first",
         )
+    packed = tracer.packed.get(tracer.value_of(tracer.adopt(args[1])))
+    if record.rule is None and packed is not None:
+        if isinstance(packed.steps, torch.SymInt):
+            _check_scan(tracer, record)
+        run, rest = recurrent.run_packed, (record.overload, packed, args[0], *args[2:])
+        return tracer.provenance.as_one(record.overload, run, tracer, *rest)
     if record.rule is None and tracer.adopt(args[1]).known_constant() is None:
         refusals.refuse_operator(record.overload, PACKED)
     with fallback.without_mkldnn():

@@ -94,6 +94,8 @@ class Tracer(Recorder):
         self.contexts: list[Any] = []
         """What `torch.library.get_ctx()` gives, the innermost last."""
         self.constants: list[tuple[torch.Tensor, Value]] = []
+        self.packed: dict[Value, Any] = {}
+        """The sequences that were packed, by how many of them have each step."""
         self.origins: dict[Any, SymbolOrigin] = {}
         """Where the program finds the value of a symbol, or of a float."""
         self.reliance = Reliance()

@@ -9,7 +9,7 @@ not compute types itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch._ops import OpOverload
@@ -92,8 +92,10 @@ def _run_layers(
     train: bool,
     bidirectional: bool,
     batch_first: bool,
+    mask: Any = None,
 ) -> tuple[Any, list[State]]:
-    """The outputs of the last layer, and the last states of every layer and direction."""
+    """The outputs of the last layer, and the last states of every layer and direction. `mask` says
+    which steps of which sequences are computed; else a state stays as it is."""
     call = mode.call
     directions = 2 if bidirectional else 1
     count = len(params) // (num_layers * directions)
@@ -103,7 +105,8 @@ def _run_layers(
         outputs: list[Any] = []
         for i in range(layer * directions, (layer + 1) * directions):
             weights = _Weights(mode, params[i * count : (i + 1) * count], has_biases, gates)
-            out, state = _run_layer(mode, step, x, states[i], weights, backwards=len(outputs) == 1)
+            backwards = len(outputs) == 1
+            out, state = _run_layer(mode, step, x, states[i], weights, backwards, mask)
             outputs.append(out)
             last.append(state)
         x = call(aten.cat.default, outputs, 2) if bidirectional else outputs[0]
@@ -136,16 +139,32 @@ class _Weights:
 
 
 def _run_layer(
-    mode: FakeTensorMode, step: Step, x: Any, state: State, weights: _Weights, backwards: bool
+    mode: FakeTensorMode,
+    step: Step,
+    x: Any,
+    state: State,
+    weights: _Weights,
+    backwards: bool,
+    mask: Any,
 ) -> tuple[Any, State]:
     """Run one layer in one direction: its output at each step, and its last state."""
     gates = linear(mode, x, weights.input, weights.input_bias)
+    given = [gates] if mask is None else [gates, mask]
+
+    def take_step(state: State, gates: Any, keeps: Any = None) -> State:
+        new = step(mode, gates, state, weights)
+        if keeps is None:
+            return new
+        return tuple(
+            mode.call(aten.where.self, keeps, *pair) for pair in zip(new, state, strict=True)
+        )
+
     if isinstance(mode.adopt(gates).fake_type.size[0], Expr):
-        return _scan_layer(mode, step, gates, state, weights, backwards)
-    steps = mode.call(aten.unbind.int, gates, 0)
+        return _scan_layer(mode, take_step, given, state, backwards)
+    steps = list(zip(*[mode.call(aten.unbind.int, each, 0) for each in given], strict=True))
     outputs = []
-    for gates in reversed(steps) if backwards else steps:
-        state = step(mode, gates, state, weights)
+    for rows in reversed(steps) if backwards else steps:
+        state = take_step(state, *rows)
         outputs.append(state[0])
     if backwards:
         outputs.reverse()
@@ -153,17 +172,21 @@ def _run_layer(
 
 
 def _scan_layer(
-    mode: FakeTensorMode, step: Step, gates: Any, state: State, weights: _Weights, backwards: bool
+    mode: FakeTensorMode,
+    take_step: Callable[..., State],
+    given: Sequence[Any],
+    state: State,
+    backwards: bool,
 ) -> tuple[Any, State]:
     """As `_run_layer`, for a length that varies: one step is recorded, for any number of them."""
 
-    def take_step(*given: Any) -> list[Any]:
-        after = step(mode, given[-1], given[:-1], weights)
+    def take_rows(*both: Any) -> list[Any]:
+        after = take_step(both[: len(state)], *both[len(state) :])
         return [*after, after[0]]
 
     call, scan = mode.call, mode.higher_order["scan"]
-    rows = call(aten.flip.default, gates, [0]) if backwards else gates
-    *last, outputs = scan(mode, take_step, state, [rows])
+    rows = [call(aten.flip.default, each, [0]) if backwards else each for each in given]
+    *last, outputs = scan(mode, take_rows, state, rows)
     if backwards:
         outputs = call(aten.flip.default, outputs, [0])
     return outputs, tuple(last)
@@ -197,6 +220,48 @@ def _rnn_step(function: Any) -> Step:
         return (mode.call(function, mode.call(_add, weights.of(mode, state[0]), gates)),)
 
     return step
+
+
+class Packed(NamedTuple):
+    """A batch of sequences, of which the longest comes first, that was packed: their steps lie one
+    behind the other, the first ones first."""
+
+    lengths: Any
+    steps: Any
+    """How many there were before it was packed, of each sequence."""
+    positions: Any
+    """Where the steps were in all of them."""
+
+    def mask(self, steps: Any) -> Any:
+        """Whether a step is one of a sequence, for so many steps of each."""
+        return torch.arange(steps)[:, None] < self.lengths
+
+    def unpack(self, data: Any, steps: Any) -> Any:
+        """The steps of each sequence; after its end, any of others."""
+        counts = self.mask(steps).sum(1)
+        batch = self.lengths.shape[0]
+        places = (counts.cumsum(0) - counts)[:, None] + torch.arange(batch)
+        places = places.clamp(max=self.lengths.sum() - 1).flatten().to(data.device)
+        return data.index_select(0, places).unflatten(0, (steps, batch))
+
+    def pack(self, padded: Any) -> Any:
+        return padded.flatten(0, 1).index_select(0, self.positions.to(padded.device))
+
+
+def run_packed(
+    mode: FakeTensorMode, func: OpOverload, packed: Packed, data: Any, hx: Any, *rest: Any
+) -> tuple[Any, ...]:
+    """A recurrent layer over sequences that were packed: it computes what comes after the end of
+    one, too, and takes no state from there."""
+
+    def unpack() -> tuple[Any, Any]:
+        mask = packed.mask(packed.steps).unsqueeze(-1).to(data.device)
+        return packed.unpack(data, packed.steps), mask
+
+    padded, mask = mode.reenter(unpack, (), {})
+    layer = LAYERS[getattr(aten, func._schema.name.removeprefix("aten::")).input]
+    out, *states = layer(mode, padded, hx, *rest, False, mask)
+    return mode.reenter(packed.pack, (out,), {}), *states
 
 
 LAYERS: dict[Any, Callable[..., Any]] = {

@@ -155,9 +155,8 @@ mark(
     "rnn_relu.data",
 )
 PACKED = Refusal(
-    "{overload} works on packed sequences, which cannot be captured",
-    why="the lengths, which are data, say how many steps are computed of each sequence",
-    instead="give the padded sequences to the layer, and mask what comes after their end: "
-    "torch.where(mask, out, 0)",
+    "{overload} works on packed sequences that come from outside, which cannot be captured",
+    why="how many steps are computed of each sequence is data, and nobody says how many at most",
+    instead="pass them padded, with their lengths, and pack them inside, pack_padded_sequence()",
 )
 refuse_operators(PACKED, "_pack_padded_sequence", "_pad_packed_sequence")

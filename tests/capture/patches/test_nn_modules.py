@@ -5,6 +5,7 @@ What stands in their place computes the same, gradients and layouts included.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from lostwax import Dim
 from lostwax.capture import export
-from lostwax.errors import CaptureError, NotYetError, UnsupportedFakeError
+from lostwax.errors import CaptureError, InputValueError, NotYetError, UnsupportedFakeError
 from tests.capture.compare import exported, run
 
 PICKED = (
@@ -198,20 +199,40 @@ def test_attention_refuses_what_eager_refuses() -> None:
         export(Attention(is_causal=True), (q, q, q, torch.ones(5, 5, dtype=torch.bool)))
 
 
-@pytest.mark.parametrize("nested", [False, True])
-def test_an_encoder_that_would_nest_is_refused(nested: bool) -> None:
+def padded(*lengths: int, more: Sequence[tuple[int, int]] = (), size: int = 5) -> Tensor:
+    mask = torch.arange(size) >= torch.tensor(lengths)[:, None]
+    for place in more:
+        mask[place] ^= True
+    return mask
+
+
+PADDING = [
+    padded(5, 5), padded(5, 3), padded(1, 2), padded(4, 3, more=[(0, 0)]),
+    padded(5, 3, more=[(0, 2)]),
+    padded(0, 4), padded(3, 2).float() * -1e9, padded(2, 7, 1, size=7),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("norm", [None, nn.LayerNorm(8)])
+def test_an_encoder_with_padding_goes_the_way_without_nested_tensors(
+    check: bool, norm: nn.Module | None
+) -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested).eval()
-    x, padding = torch.randn(2, 5, 8), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    encoder = nn.TransformerEncoder(layer, 2, norm, mask_check=check).eval()
+    sizes = {"src": {0: Dim("batch"), 1: Dim("length")}}
+    sizes["src_key_padding_mask"] = sizes["src"]
+    x, ours = torch.randn(2, 5, 8), {}
     with torch.no_grad():
-        if nested:
-            with pytest.raises(CaptureError, match=r"instead: .*enable_nested_tensor=False"):
-                export(encoder, (x,), {"src_key_padding_mask": padding})
-            assert nn.TransformerEncoder.forward.__module__.startswith("torch.nn")
-        else:
-            module = export(encoder, (x,), {"src_key_padding_mask": padding}).module()
-            want = encoder(x, src_key_padding_mask=padding)
-            torch.testing.assert_close(module(x, src_key_padding_mask=padding), want)
+        for mask in (PADDING[0], PADDING[-2]):
+            call = {"src_key_padding_mask": mask}
+            ours[mask.dtype] = export(encoder, (x,), call, dynamic_shapes=sizes).module()
+        for mask in PADDING:
+            x = torch.randn(*mask.shape, 8)
+            want = encoder(x, src_key_padding_mask=mask)
+            torch.testing.assert_close(ours[mask.dtype](x, src_key_padding_mask=mask), want)
+    with pytest.raises(InputValueError, match="requires gradient here, and required none at capt"):
+        ours[torch.bool](x, src_key_padding_mask=PADDING[-1])
 
 
 @pytest.mark.parametrize("kind", ["nested", "sparse"])
@@ -223,21 +244,13 @@ def test_tensors_of_other_layouts_are_refused(kind: str) -> None:
     assert "instead: a " in str(e.value)
 
 
-def test_packed_sequences_are_refused_with_the_line() -> None:
+def test_sequences_that_come_packed_are_refused_with_the_line() -> None:
     layer = nn.LSTM(3, 4, batch_first=True)
-
-    def forward(x: Tensor, lengths: Tensor) -> Any:
-        packed = pack_padded_sequence(x, lengths, batch_first=True)
-        return pad_packed_sequence(layer(packed)[0])
-
-    place = r"at tests/capture/patches/test_nn_modules.py:\d+ in {}"
-    text = rf"packed sequences[\s\S]*{place}[\s\S]*why: the lengths[\s\S]*mask"
-    example = (torch.randn(2, 5, 3), torch.tensor([5, 2]))
-    with pytest.raises(CaptureError, match=text.format("forward")):
-        export(forward, example)
-    given = pack_padded_sequence(*example, batch_first=True)
+    place = r"at tests/capture/patches/test_nn_modules.py:\d+ in <lambda>"
+    text = rf"packed sequences[\s\S]*{place}[\s\S]*why: [\s\S]*instead: pass them padded"
+    given = pack_padded_sequence(torch.randn(2, 5, 3), torch.tensor([5, 2]), batch_first=True)
     for function in (lambda p: layer(p)[0].data, lambda p: pad_packed_sequence(p)[0]):
-        with pytest.raises(CaptureError, match=text.format("<lambda>")):
+        with pytest.raises(CaptureError, match=text):
             export(function, (given,))
 
 

@@ -486,7 +486,8 @@ class Capture:
     def _sort_guards(self) -> SortedGuards:
         unnamed = self.symbols.unnamed if self.symbols else frozenset()
         defers = self.symbols is not None and self.symbols.spec.defers
-        found = sort_guards(self.env, self.tracer.origins, unnamed, defers)
+        steps = self.tracer.region.steps
+        found = sort_guards(self.env, self.tracer.origins, steps, unnamed, defers)
         if found.violations and self.symbols:
             from lostwax.capture.shapes.violations import violation_error
 

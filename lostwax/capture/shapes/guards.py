@@ -6,13 +6,14 @@ Reads the environment when the trace is over. Must not record guards.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from lostwax.errors import CaptureError
 from lostwax.ir.graph.numbers import SymbolOrigins, number_sources
 from lostwax.ir.ranges import RangeConstraints
+from lostwax.ir.trace.log import InnerGraph, Step
 from lostwax.sym import BoolExpr, Expr, Guard, ShapeEnv, Symbol, Violation, evaluate
 from lostwax.sym.numbers.real import definition
 
@@ -34,12 +35,15 @@ class SortedGuards:
 def sort_guards(
     env: ShapeEnv,
     origins: SymbolOrigins,
+    steps: Sequence[Step] = (),
     unnamed: Collection[Symbol] = frozenset(),
     defers: bool = False,
 ) -> SortedGuards:
     """Sort the guards, without those that follow from others. `unnamed` are dynamic sizes without
     a Dim. If one `defers`, relations between Dims are left to the call, which checks them."""
     found = SortedGuards()
+    if env.splits is None and not defers and any(s.declared for s in env.symbols):
+        _refuse_asked_inside(steps, unnamed)
     if not env.guards:
         return found
     for guard in env.minimal_guards():
@@ -53,6 +57,26 @@ def sort_guards(
             if breaks_declaration(env, v.guard, _find_yielding(v.guard, unnamed, defers))
         ]
     return found
+
+
+def _refuse_asked_inside(steps: Sequence[Step], unnamed: Collection[Symbol]) -> None:
+    """Refuse a question about a declared size that the example answers in a branch or a loop: the
+    program would refuse other sizes, but only when it gets there."""
+    for step in steps:
+        for graph in [each for each in step.args if each.__class__ is InnerGraph]:
+            for guard in graph.demands:
+                asked = {s for s in guard.cond.symbols() if s.declared and s not in unnamed}
+                is_answered = guard.kind in ("branch", "specialize")
+                if is_answered and asked and not guard.cond.unbacked:
+                    raise CaptureError(
+                        f"{guard.predicate} is asked in a branch on data, or in a loop, of a size "
+                        f"that is declared to vary.\n  at {guard.where}\n"
+                        "  why: the example would answer, and the program refuse other sizes, but "
+                        "only when it gets there\n"
+                        '  instead: export(..., control_flow="sizes"), which keeps both ways; or '
+                        "declare sizes for which there is one answer"
+                    )
+            _refuse_asked_inside(graph.region.steps, unnamed)
 
 
 def _find_yielding(guard: Guard, unnamed: Collection[Symbol], defers: bool) -> Collection[Symbol]:

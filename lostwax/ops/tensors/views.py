@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from lostwax.errors import DataDependentError
 from lostwax.ops.registry import mark, refuse_operators, rule
 from lostwax.ops.shapes import (
     always_broadcasts,
@@ -326,15 +327,20 @@ def drop_dims(x: TensorType, dims: Sequence[int]) -> TensorType:
 
 
 def _is_singleton(s: Size) -> bool:
-    """Is the size 1? The number of dimensions depends on it, so this is a branch. An unbacked size
-    is required not to be 1; if it is at most 1 (`x[:1]`), it is required to be 1."""
+    """Is the size 1? The number of dimensions depends on it, so this is a branch, and refused if
+    data decide. One that is at most 1 (`x[:1]`) is required to be 1."""
     if isinstance(s, int):
         return s == 1
-    if not s.unbacked:
-        return decide(eq(s, 1))
-    if known(s <= 1) is True:
+    if s.unbacked and known(s <= 1) is True:
         return expect(eq(s, 1))
-    return known(eq(s, 1)) is True or not expect(ne(s, 1))
+    if s.unbacked and known(eq(s, 1)) is None:
+        raise DataDependentError.here(
+            f"squeeze() of the size {s}, which depends on data: if it is 1, there is one dimension "
+            "less",
+            instead="name the dimensions that are 1 whatever data say, x.squeeze(-1); or state "
+            "before that line which it is, torch._check(x.shape[0] != 1)",
+        )
+    return decide(eq(s, 1))
 
 
 def squeeze(self: TensorType) -> TensorType:

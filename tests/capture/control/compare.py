@@ -38,10 +38,12 @@ class Small(nn.Module):
         return self.function(self, *args)
 
 
-def exported(function: Program, args: Sequence[Any], dynamic: Any = None) -> ExportedProgram:
+def exported(
+    function: Program, args: Sequence[Any], dynamic: Any = None, **how: Any
+) -> ExportedProgram:
     """The program of a function of a `Small` and its arguments."""
     shapes = None if dynamic is None else {"args": tuple(dynamic)}
-    program = export(Small(function), tuple(args), dynamic_shapes=shapes)
+    program = export(Small(function), tuple(args), dynamic_shapes=shapes, **how)
     program.validate()
     return program
 

@@ -1,4 +1,5 @@
-"""What the example decides inside of a branch that it does not take: the branch checks it."""
+"""What the example would decide inside of a branch, also of one that it does not take: it is
+refused, or both ways are kept. What eager checks, the branch checks."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import torch
 import torch._higher_order_ops as operators
 
 from lostwax import Dim
+from lostwax.errors import CaptureError
 from tests.capture.control.compare import Small, exported
 from tests.capture.control.plain import plain
 
@@ -82,17 +84,23 @@ def in_a_loop(self: Any, x: Any) -> Any:
 @pytest.mark.parametrize(
     ("program", "right"),
     [
-        (by_tensor, 20), (by_size, 18), (known_by_predicate, 30), (against_predicate, 30),
-        (reshaped, 22), (columns, 30), (compared, 16), (nested, 22), (in_a_loop, 20),
+        (by_tensor, 30), (by_size, 30), (known_by_predicate, 30), (against_predicate, 30),
+        (reshaped, 22), (columns, 30), (compared, 16), (nested, 30), (in_a_loop, 30),
     ],
     ids=lambda each: getattr(each, "__name__", None),
 )  # fmt: skip
 def test_right_or_refused(program: Any, right: int) -> None:
     """On every size, whichever way it goes, the result is eager's or there is none; and there is
     one at least `right` times."""
-    x = torch.ones(EXAMPLE, 3)
+    x, sizes = torch.ones(EXAMPLE, 3), [{0: Dim("rows", min=1, max=40)}]
     with torch.no_grad():
-        run = exported(program, (x,), [{0: Dim("rows", min=1, max=40)}]).module()
+        how = {}
+        if program in (by_tensor, by_size, nested, in_a_loop):
+            how = {"control_flow": "sizes"}
+            text = r"shape\[0\] .* is asked in a branch on data[\s\S]*in decided[\s\S]*\"sizes\""
+            with pytest.raises(CaptureError, match=text):
+                exported(program, (x,), sizes)
+        run = exported(program, (x,), sizes, **how).module()
         found, reasons = 0, list[str]()
         for rows in range(1, 16):
             for sign in (1, -1):

@@ -214,6 +214,60 @@ def test_one_row_or_none_broadcasts_as_one(function):
         program.module()(-torch.ones(5))
 
 
+def state_it(x):
+    found = x.nonzero()
+    torch._check(found.shape[0] != 1)
+    return found.squeeze()
+
+
+@pytest.mark.parametrize(
+    ("function", "instead"),
+    [
+        (lambda x: x.nonzero().squeeze(), lambda x: x.nonzero().squeeze(-1)),
+        (lambda x: x[x > 0].squeeze(), lambda x: x[x > 0]),
+        (lambda x: x[x > 0].squeeze(0).sum(), lambda x: x[x > 0].sum()),
+        (lambda x: x.nonzero().squeeze((0, 1)), state_it),
+    ],
+)
+def test_squeeze_of_a_size_that_data_decide(function, instead):
+    x = torch.tensor([-1.0, 2.0, 0.0, 4.0])
+    text = r"squeeze\(\) of the size u0[\s\S]*_in_python.py[\s\S]*instead: .*squeeze\(-1\).*_check"
+    with pytest.raises(DataDependentError, match=text):
+        export(function, (x,))
+    run = export(instead, (x,)).module()
+    for each in (x, -x, torch.zeros(4), torch.tensor([0.0, 3.0, 2.0, 0.0])):
+        torch.testing.assert_close(run(each), instead(each))
+
+
+def asked_on_a_side(x):
+    if x.sum() > 0:
+        return x * 2 if x.shape[0] > 3 else x * 3
+    return x
+
+
+def asked_in_a_loop(x):
+    while x.sum() > 10:
+        x = x / 2 if x.shape[0] % 2 else x / 3
+    return x
+
+
+@pytest.mark.parametrize("function", [asked_on_a_side, asked_in_a_loop])
+def test_sizes_that_are_asked_in_a_branch_on_data(function):
+    x, sizes = torch.ones(5), ({0: Dim("n", min=1)},)
+    text = (
+        rf"x\.shape\[0\].* is asked in a branch on data, or in a loop[\s\S]*in {function.__name__}"
+        r'[\s\S]*why: the example[\s\S]*instead: export\(\.\.\., control_flow="sizes"\)'
+    )
+    with pytest.raises(CaptureError, match=text):
+        export(function, (x,), dynamic_shapes=sizes)
+    run = export(function, (x,), dynamic_shapes=sizes, control_flow="sizes").module()
+    for n in (1, 2, 3, 4, 5, 8):
+        for scale in (9, -1):
+            torch.testing.assert_close(run(torch.ones(n) * scale), function(torch.ones(n) * scale))
+    fixed = export(function, (x,)).module()  # nothing is declared
+    torch.testing.assert_close(fixed(x * 9), function(x * 9))
+
+
 def test_small_mistakes_in_a_spec_are_told():
     x = torch.randn(4)
 

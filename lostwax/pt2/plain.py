@@ -51,7 +51,7 @@ def restore_call(program: ExportedProgram, args: Any, kwargs: Any) -> tuple[Any,
     """The example call as the program takes it, of one that is plain; None if it is another."""
     leaves, spec = flatten_call(args, kwargs)
     called, wanted = program.root_signature, program.call_spec.in_spec
-    if called is None or spec not in (wanted, plain_tree(wanted)):
+    if called is None or wanted is None or spec not in (wanted, plain_tree(wanted)):
         return None
     pairs = zip(leaves, called.inputs, strict=True)
     whole = [arg.value if _is_lost(arg) else leaf for leaf, arg in pairs]  # type: ignore[union-attr]
@@ -68,7 +68,7 @@ def find_lost(program: ExportedProgram) -> list[str]:
         f"the {what} {i}, {arg.value}, is None"
         for what, specs in args
         for i, arg in enumerate(specs)
-        if _is_lost(arg)
+        if isinstance(arg, ConstantArgument) and isinstance(arg.value, _CONSTANTS)
     ]
     trees = dict.fromkeys(_find_unnamed(_trees(program.module_call_graph)))
     return [*constants, *(f"a {name} is a tuple" for name in trees)]

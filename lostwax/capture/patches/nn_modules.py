@@ -107,7 +107,7 @@ def _pack(
     torch._check(given.shape[0] == batch, lambda: _OTHER_BATCH)
     known, order = _read(given), None
     if known is not None and not enforce_sorted:
-        places = sorted(range(len(known)), key=lambda i: -known[i])
+        places = sorted(range(len(known)), key=[-each for each in known].__getitem__)
         known = [known[i] for i in places]
         given, order = torch.tensor(known), torch.tensor(places, device=input.device)
     elif not enforce_sorted:
@@ -186,7 +186,7 @@ def _find_packed(sizes: Any) -> recurrent.Packed | None:
     tracer = threads.running[-1]
     if not tracer.packed or not isinstance(sizes, torch.Tensor):
         return None
-    return tracer.packed.get(tracer.value_of(tracer.adopt(sizes)))
+    return tracer.packed.get(tracer.value_of(tracer.adopt(sizes)))  # type: ignore[no-any-return]
 
 
 def _start_with_zeros(plain: Any, self: nn.RNNBase, input: Any, hx: Any = None) -> Any:

@@ -58,7 +58,7 @@ def is_unnamed(spec: TreeSpec) -> bool:
     """Is it a tuple of torch's operators, or a named tuple, that has no name in torch's files?"""
     if spec.type is namedtuple:
         return spec.context not in _pytree.SUPPORTED_SERIALIZED_TYPES
-    return _RETURNED.get(getattr(spec.type, "__name__", None)) is spec.type is not None
+    return _RETURNED.get(getattr(spec.type, "__name__", "")) is spec.type is not None
 
 
 def plain_tree(spec: TreeSpec) -> TreeSpec:
@@ -200,7 +200,7 @@ def _unregistered(module: Any, name: Any, fields: Any, count: int) -> Any:
         found = getattr(found, "__dict__", {}).get(part)
     if _pytree.is_namedtuple_class(found) and [*found._fields] == fields:
         return found
-    return namedtuple(name.rpartition(".")[2], fields)  # type: ignore[misc]
+    return namedtuple(name.rpartition(".")[2], fields)
 
 
 def _find_registered(name: Any, context: Any) -> tuple[Any, Any]:

@@ -6,9 +6,11 @@ from __future__ import annotations
 import builtins
 import copy
 import io
+import operator
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from operator import is_not
 from types import ModuleType
 from typing import Any
 
@@ -351,6 +353,10 @@ def in_a_chain(x: Tensor, y: Tensor) -> Tensor:
     return x * 2 if x is y is not None else x * 3
 
 
+def by_operator(x: Tensor, y: Tensor) -> Tensor:
+    return x * (2 if operator.is_(x, y) and not is_not(x, y) else 3)
+
+
 # Its source is not there, so that it cannot tell of what it compares.
 COMPILED: dict[str, Any] = {}
 exec(compile("def sourceless(x, y): return x * (2 if x is y else 3)", "/gone.py", "exec"), COMPILED)
@@ -358,7 +364,7 @@ exec(compile("def sourceless(x, y): return x * (2 if x is y else 3)", "/gone.py"
 
 ASKING = [
     compare, by_id, in_a_set, in_a_list, in_a_nested_function, in_a_while, beside_data, on_one_side,
-    in_a_chain, lambda x, y: x * (2 if x is y else 3), COMPILED["sourceless"],
+    in_a_chain, by_operator, lambda x, y: x * (2 if x is y else 3), COMPILED["sourceless"],
 ]  # fmt: skip
 
 

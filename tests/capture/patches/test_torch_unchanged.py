@@ -18,7 +18,7 @@ from lostwax import Dim, export
 
 FOR_GOOD = {"_has_compatible_shallow_copy_type", "_check_with", "_check_is_size"}
 """And operators of `SymInt`, `SymFloat` and `SymBool`: see docs/export.md."""
-OTHERS = ("math", "random", "numpy.random", "importlib._bootstrap")
+OTHERS = ("math", "operator", "random", "numpy.random", "importlib._bootstrap")
 
 
 def modules() -> Iterator[tuple[str, Any]]:

@@ -310,7 +310,7 @@ class Capture:
                 out = self._compute_result(args, kwargs)
             refuse_caught(seen)
             autocasting.check(tracer, around)
-            inputs.check_gradients()
+            inputs.check_gradients(reach.functions)
             tell_of_changes(containers)
             if tracer.state_views:
                 self._check_versions()

@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from operator import attrgetter, is_
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from lostwax.capture.aliasing import state_views
 from lostwax.capture.aliasing.storage import check_layout
+from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.state.module_state import ModuleState, StateSlot, check_replacement_type
 from lostwax.capture.state.unkept_changes import note_change
 from lostwax.capture.trace.grad_marks import Holding, check_attributes, refuse_replaced
 from lostwax.capture.trace.python_questions import NotedQuestions
 from lostwax.capture.trace.tracer import Tracer
-from lostwax.fake.asked_tensor import is_marked_leaf
+from lostwax.fake.asked_tensor import is_marked_leaf, read_attributes
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import FakeTensor
@@ -191,18 +193,22 @@ class CaptureInputs:
     def for_each_slot(self, parameter: str, buffer: str) -> list[str]:
         return _repeat_by_kind(parameter, buffer, self._parameters, len(self.slots))
 
-    def check_gradients(self) -> None:
-        """Refuse changes to the gradients and attributes of tensors that the caller holds."""
+    def check_gradients(self, ran: Sequence[FunctionType]) -> None:
+        """Refuse changes to the gradients and attributes of tensors that the caller holds; `ran`
+        are the user's functions that ran."""
         tracer = self.tracer
         tensors = [fake for fake in self.call_leaves if isinstance(fake, FakeTensor)]
-        has_attributes = any(map(vars, chain(self.fakes.values(), tensors)))
+        has_attributes = bool(tracer.attributes) or any(
+            map(read_attributes, chain(self.fakes.values(), tensors))
+        )
         if tracer.tracked or tracer.grad_marks.given or has_attributes:
             users = zip(self.names, self.leaves, self.call_leaves, strict=False)
             held = [Holding("the input", *each) for each in users]
             for slot, fake in self.slots:
                 held.append(Holding(f"the {slot.kind}", slot.name, slot.tensor, fake))
             tracer.grad_marks.check(held)
-            check_attributes(held)
+            check_attributes(held, tracer.attributes, ran)
+            tracer.attributes.check_kept(lambda name: line_that_sets(name, ran))
 
     # ------------------------------------------------------------------------------------ entering
 

@@ -34,6 +34,12 @@ _own_requires_grad: Any = torch._C.TensorBase.requires_grad
 _own_is_leaf: Any = torch._C.TensorBase.is_leaf
 _own_grad_fn: Any = torch._C.TensorBase.grad_fn
 _own_grad: Any = torch._C.TensorBase.grad
+_own_attributes: Any = vars(torch.Tensor)["__dict__"]
+
+
+def read_attributes(tensor: torch.Tensor) -> dict[str, Any]:
+    """What Python keeps on a tensor, whatever its class shows as `__dict__`."""
+    return _own_attributes.__get__(tensor)  # type: ignore[no-any-return]
 
 
 def is_marked(tensor: torch.Tensor) -> bool:
@@ -215,12 +221,19 @@ class AskedTensor(torch.Tensor):
 
     def __getattr__(self, name: str) -> Any:
         """What a user has put on the real tensor."""
-        if not name.startswith("_"):
+        self.fake_mode.observer.note_missing(self, name)
+        if not name.startswith("__"):
             self.fake_mode.observer.note_question(self, f"attribute {name}")
             real = self._find_real()
             if real is not None and name in vars(real):
                 return vars(real)[name]
         raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        """What a user has put on the fake. (The house reads it by `read_attributes`.)"""
+        self.fake_mode.observer.note_missing(self, "")
+        return read_attributes(self)
 
     def _find_real(self) -> torch.Tensor | None:
         """The tensor that it stands for, if it is one that a program is given."""

@@ -98,7 +98,7 @@ class FakeTensorConverter:
         known = self._kept_storages.get(tensor.untyped_storage()._cdata)
         return None if known is None else known[1]
 
-    def find_real(self, fake: FakeTensor) -> torch.Tensor | None:
+    def find_real(self, fake: torch.Tensor) -> torch.Tensor | None:
         """The tensor that a fake was kept for."""
         return next((real for real, kept in self._kept.values() if kept is fake), None)
 

@@ -26,6 +26,10 @@ class Observer:
         """Python asks a fake something that an operator does not answer: `"stride()"`,
         `"requires_grad"`, `"class"`. Who asks is told by `location.asking_frame`."""
 
+    def note_missing(self, fake: FakeTensor, name: str) -> None:
+        """Python asks a fake for an attribute that it has not got; with no name, for all that it
+        has."""
+
     def note_question_at(
         self,
         where: Location | str,

@@ -39,6 +39,7 @@ from torch import nn
 from torch._ops import OpOverload, OpOverloadPacket
 
 from lostwax.cache import PerClass, cached_by_identity
+from lostwax.capture.aliasing.attributes import select_attributes
 from lostwax.capture.python.code_names import (
     argument_defaults,
     closure_variables,
@@ -60,6 +61,7 @@ from lostwax.capture.python.function_holders import CACHED
 from lostwax.capture.python.iterators import Stream
 from lostwax.capture.state.snapshot import fill
 from lostwax.classes import SYMBOLIC
+from lostwax.fake.asked_tensor import read_attributes
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import Seen
 from lostwax.location import is_user_code, is_user_file
@@ -263,12 +265,12 @@ class Places:
         if type(tensor) is FakeTensor:
             self.fakes.append((name, tensor))
             return ()
-        return self._open_attributes(name, vars(tensor))
+        return self._open_attributes(name, read_attributes(tensor))
 
     def _open_attributes(self, name: str, attributes: dict[str, Any]) -> Iterable[Named]:
-        found = _own_attributes(attributes)
+        found = select_attributes(attributes)
         if found:
-            self.note(name, _TensorAttributes(attributes), id(attributes))
+            self.note(name, TensorAttributes(attributes), id(attributes))
         else:
             self._bare.append(attributes)
             self._count += len(attributes)
@@ -278,7 +280,7 @@ class Places:
         """Find what is kept in attributes of fakes."""
         while self.fakes:
             name, fake = self.fakes.pop()
-            for each in self._open_attributes(name, vars(fake)):
+            for each in self._open_attributes(name, read_attributes(fake)):
                 self.add(*each)
 
     def open_content(self, name: str, value: Any) -> Iterable[Named]:
@@ -370,8 +372,8 @@ class Places:
             return Change(next(n for n, v in zip(self._empty_names, self._empty, strict=True) if v))
         if self._is_bare_no_more():
             for held in self._bare:
-                for key, _ in _own_attributes(held):
-                    return Change(_describe("", _TensorAttributes(held), key), key)
+                for key, _ in select_attributes(held):
+                    return Change(_describe("", TensorAttributes(held), key), key)
         return None
 
     def has_seen(self, value: Any) -> bool:
@@ -389,8 +391,8 @@ class Places:
                 yield key_of(value), Place(name, value, [])
         if self._is_bare_no_more():
             for held in self._bare:
-                if _own_attributes(held):
-                    yield id(held), Place("a tensor", _TensorAttributes(held), [])
+                if select_attributes(held):
+                    yield id(held), Place("a tensor", TensorAttributes(held), [])
 
     def _is_bare_no_more(self) -> bool:
         return sum(map(len, self._bare)) != self._count
@@ -406,7 +408,7 @@ def _find_metaclasses(cls: type) -> list[type]:
 
 def _describe(name: str, value: Any, key: Any) -> str:
     """What has changed, if that is what a place has under a key."""
-    if type(value) is _TensorAttributes:
+    if type(value) is TensorAttributes:
         return f"{key}, an attribute of a tensor"
     return f"{key} of {name}" if type(value) is _NamedAttributes else name
 
@@ -426,18 +428,10 @@ class _NamedAttributes(NamedTuple):
     names: tuple[str, ...] | None
 
 
-class _TensorAttributes(NamedTuple):
+class TensorAttributes(NamedTuple):
     """The attributes that users have given to a tensor."""
 
     held: dict[str, Any]
-
-
-def _own_attributes(held: dict[str, Any]) -> list[Named]:
-    return [each for each in held.items() if each[0] not in _OF_THE_HOUSE]
-
-
-_OF_THE_HOUSE = frozenset(("memo", "constant_version", "_is_param", "_is_buffer", "persistent"))
-"""Attributes that fakes have beside those in slots."""
 
 
 # ------------------------------------------------------------------------------- what is in a place
@@ -475,7 +469,7 @@ _KNOWN_READERS: dict[type, Callable[[Any], Any]] = {
         (name, its.held.get(name, GONE))
         for name in ([*its.held] if its.names is None else its.names)
     ],
-    _TensorAttributes: lambda its: _own_attributes(its.held),
+    TensorAttributes: lambda its: select_attributes(its.held),
     ContextVar: lambda variable: [("", variable.get(GONE))],
     bytearray: bytes,
     array: lambda value: (value.typecode, value.tobytes()),
@@ -508,10 +502,10 @@ def write_place(value: Any, content: list[tuple[Any, Any]]) -> None:
                 del value.cell_contents
         else:
             value.cell_contents = held
-    elif isinstance(value, (_NamedAttributes, _TensorAttributes)):
+    elif isinstance(value, (_NamedAttributes, TensorAttributes)):
         known = dict(content)
-        if isinstance(value, _TensorAttributes):
-            known = {**dict.fromkeys((k for k, _ in _own_attributes(value.held)), GONE), **known}
+        if isinstance(value, TensorAttributes):
+            known = {**dict.fromkeys((k for k, _ in select_attributes(value.held)), GONE), **known}
         for name, held in known.items():
             if held is GONE:
                 value.held.pop(name, None)

@@ -7,7 +7,7 @@ assertion. Must not know how the function is written that runs it (`rewriting/re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -15,8 +15,16 @@ import torch
 
 from lostwax.branches import is_caught_above
 from lostwax.capture.control.cond import append_cond, find_facts, read_predicate
+from lostwax.capture.control.places import TensorAttributes
 from lostwax.capture.control.scope import Scope
-from lostwax.capture.flow.heap import Changes, Heap, Unmovable, refuse_numbers
+from lostwax.capture.flow.heap import (
+    ChangedPlace,
+    Changes,
+    Content,
+    Heap,
+    Unmovable,
+    refuse_numbers,
+)
 from lostwax.capture.flow.lists.choices import find_tails, merge_tails
 from lostwax.capture.flow.lists.growing import GrowingList
 from lostwax.capture.flow.lists.growth import find_makers
@@ -290,6 +298,9 @@ class Choice:
         for key in {**true, **false}:
             place = false.get(key) or true[key]
             t, f = (c[key].after if key in c else place.before for c in (true, false))
+            if isinstance(place.holder, TensorAttributes):
+                found.append((place, self._plan_attributes(merging, place, dict(t), dict(f))))
+                continue
             tails = find_tails(place, t, f)
             if tails is not None and isinstance(place.holder, GrowingList):
                 found.append((place, merge_tails(merging, place, tails, self._where)))
@@ -305,6 +316,19 @@ class Choice:
                     refuse_numbers(place, k, (a, b), self._where)
             found.append((place, content))
         return found
+
+    def _plan_attributes(
+        self, merging: Merging, place: ChangedPlace, t: dict[str, Any], f: dict[str, Any]
+    ) -> Callable[[Sequence[Any]], Content]:
+        """What is put on a tensor: what cannot be one is refused if it is asked for."""
+        builds, differing = merging.merge_attributes(place.name, t, f)
+
+        def build(results: Sequence[Any]) -> Content:
+            joined = (self._frame.f_code, self._site)
+            self._tracer.attributes.note(place.holder.held, (), differing, joined)
+            return [(key, each(results)) for key, each in builds.items()]
+
+        return build
 
     def _append(self, merging: Merging) -> list[Any]:
         """Append the operator; its results are in the places of the pairs."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from lostwax.capture.aliasing.attributes import list_attributes
 from lostwax.capture.control.outputs import ALIKE, Merger, Side, describe
 from lostwax.capture.control.scope import RecordedFunction, Scope
 from lostwax.capture.flow.heap import Changes, Content, Heap
@@ -22,7 +23,9 @@ from lostwax.capture.flow.truths import make_tensor
 from lostwax.capture.python.containers import GONE, items, parts
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.classes import SYMBOLIC
+from lostwax.fake.asked_tensor import read_attributes
 from lostwax.fake.symbolic.node import unwrap, wrap
+from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.trace.log import Value
 from lostwax.ir.trace.views import Root
 from lostwax.sym import BoolExpr, Expr, Size, eq, maximum, minimum, ne
@@ -82,6 +85,7 @@ class Outcome:
                 tracer = self.scope.tracer
                 root = self.scope.find_root(value)
                 self._logged[id(value)] = Logged(value, tracer.value_of(tracer.adopt(value)), root)
+                left += self.find_attributes(value).values()
             elif not isinstance(value, torch.nn.Module):
                 left += [v for part in _find_parts(value) for _, v in items(part)]
 
@@ -97,6 +101,17 @@ class Outcome:
         if fake.tracked is not root:
             raise Differ("a view of a tensor that one side writes to")
         return Logged(tensor, self.scope.writes[root], root)
+
+    def find_attributes(self, tensor: torch.Tensor) -> dict[str, Any]:
+        """What users have put on a tensor, as it was when the way ended."""
+        place = self.changes.get(id(read_attributes(tensor)))
+        return dict(list_attributes(tensor) if place is None else place.after)
+
+    def list_names(self, tensor: torch.Tensor) -> set[str]:
+        """The names of what is on a tensor, or on the one that it stands for, there or now."""
+        real = self.scope.tracer.fake_tensor_converter.find_real(tensor)
+        given = () if real is None else vars(real)
+        return {*given, *dict(list_attributes(tensor)), *self.find_attributes(tensor)}
 
     def make(self, function: Callable[[], Any]) -> Any:
         """Compute something more where the way ends."""
@@ -184,12 +199,45 @@ class Merging:
 
     def _merge_tensors(self, name: str, t: torch.Tensor, f: torch.Tensor) -> Build:
         one, other = self.true.find(t), self.false.find(f)
-        if t is f and one.value is other.value:
-            return lambda _: f
         if t is f:
-            # What was written to a tensor from outside, whichever way, is given to it afterwards.
+            # What was written to a tensor from outside, whichever way, is given to it afterwards;
+            # and so is what was put on it.
             return lambda _: f
-        return self._return(name, one.value, other.value, (one, other))
+        made = self._return(name, one.value, other.value, (one, other))
+        mine, theirs = self.true.find_attributes(t), self.false.find_attributes(f)
+        builds, differing = self.merge_attributes(name, mine, theirs)
+        differing |= (self.true.list_names(t) | self.false.list_names(f)) - builds.keys()
+
+        def build(results: Sequence[Any]) -> Any:
+            tensor = made(results)
+            read_attributes(tensor).update({key: each(results) for key, each in builds.items()})
+            others = [each.tensor for each in (one, other) if self._is_held(each)]
+            join_attributes(self.tracer, tensor, others, differing)
+            return tensor
+
+        return build
+
+    def _is_held(self, logged: Logged) -> bool:
+        """May a tensor be in other places, too, when it was joined with another?"""
+        pairs = [pair for pair in self._found if id(logged.tensor) in pair]
+        made = (*self.true.scope.made, *self.false.scope.made)
+        return len(pairs) > 1 or logged.root not in made
+
+    def merge_attributes(
+        self, name: str, mine: dict[str, Any], theirs: dict[str, Any]
+    ) -> tuple[dict[str, Build], set[str]]:
+        """What users have put on tensors that become one; and the names of what cannot be one."""
+        builds: dict[str, Build] = {}
+        differing = set[str]()
+        for key in {**mine, **theirs}:
+            t, f = (each.get(key, GONE) for each in (mine, theirs))
+            try:
+                builds[key] = self.merge(f"{name}.{key}", t, f)
+            except Differ:
+                if hasattr(torch.Tensor, key):  # which would be found in its place
+                    raise
+                differing.add(key)
+        return builds, differing
 
     def _merge_numbers(self, name: str, t: Any, f: Any) -> Build:
         a, b = unwrap(t), unwrap(f)
@@ -318,13 +366,23 @@ class Merging:
         return repr(value) if isinstance(value, ATOMS) else f"a {type(value).__name__}"
 
 
+def join_attributes(
+    tracer: Tracer, tensor: FakeTensor, others: Iterable[Any], names: set[str]
+) -> None:
+    """A tensor is in eager one of the others, some of which have attributes of these names."""
+    by = tracer.joined.get(tensor.tracked.root)
+    tracer.attributes.note(read_attributes(tensor), others, names, by)
+
+
 def fill_like(tracer: Tracer, value: Any, knows: Callable[[Any], bool]) -> Any:
     """Something of the structure of a value, computed here. Objects that were there before stay as
     they are."""
     if isinstance(value, torch.Tensor):
         t = tracer.adopt(value).fake_type
         size = [wrap(n) if isinstance(n, Expr) else n for n in t.size]
-        return torch.zeros(size, dtype=t.dtype, device=t.device)
+        made = torch.zeros(size, dtype=t.dtype, device=t.device)
+        read_attributes(made).update(list_attributes(value))
+        return made
     if type(value) in (tuple, list):
         is_known = type(value) is list and knows(value)
         made = type(value)(fill_like(tracer, each, knows) for each in value)

@@ -45,6 +45,7 @@ from lostwax.capture.flow.merging import (
     count_truth,
     fill_like,
     is_same_number,
+    join_attributes,
 )
 from lostwax.capture.flow.numbers import DTYPES, FLOATS, INTEGERS, find_kind, hold_number
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
@@ -54,6 +55,7 @@ from lostwax.capture.trace.grad_marks import UntrackedError
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError, asks_data
 from lostwax.fake.symbolic.node import unwrap, wrap
+from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.trace.views import Root
 from lostwax.location import locate_line
 from lostwax.sym import BoolExpr, eq, known
@@ -123,6 +125,8 @@ class Repetition:
         self._is_probe = True
         self._carried: dict[Path, _Carried] = {}
         self._places: dict[Any, ChangedPlace] = {}
+        self._tensors: dict[Path, tuple[list[Any], set[str]]] = {}
+        """Which tensors those that are handed on may be, and the names of what is on these."""
         self._growths: dict[Any, Growth] = {}
         self._is_left = False
         """Do data decide whether it is left before its end?"""
@@ -185,6 +189,8 @@ class Repetition:
         """The body has run. Returns whether all is done."""
         outcome = self._close_body()
         is_changed, known = self._open_sizes(), len(self._growths)
+        for path in self._carried:
+            is_changed |= self._note_tensors(path, outcome, self._find_leaf(path, outcome))
         new = self._find_changed(outcome)
         roots = self._loop.find_new(self._body)
         is_changed |= any(each.is_changed for each in self._growths.values())
@@ -195,6 +201,7 @@ class Repetition:
         self._loop.rest += roots
         for path, (name, before, after) in new.items():
             self._carried[path] = self._hand_on(name, before, after)
+            self._note_tensors(path, outcome, before, after)
             if self._carried[path].replaces and (path[0] != "variable" or path[1] in self._after):
                 self._demand_tensor(name, before)
         if self._is_scan() and self._turns is None:
@@ -202,6 +209,20 @@ class Repetition:
             self._turns = self._loop.take_rows(self._numbers)
         self._put_in([each.slot.object for each in self._carried.values()])
         return False
+
+    def _note_tensors(self, path: Path, outcome: Outcome, *tensors: Any) -> bool:
+        """Note which tensors are handed on at a path. Returns whether there is more on them than
+        was on those before."""
+        others, names = self._tensors.setdefault(path, ([], set()))
+        known = len(names)
+        for each in tensors:
+            if isinstance(each, torch.Tensor):
+                others.append(each)
+                names |= outcome.list_names(each)
+        for name in names:
+            if hasattr(torch.Tensor, name):  # which would be found in its place
+                raise self._refuse(f"{name} is put on a tensor")
+        return len(names) > known
 
     def _open_sizes(self) -> bool:
         """Are there tensors that the body hands on in other sizes? Then these are open."""
@@ -457,6 +478,9 @@ class Repetition:
 
     def _pair(self, name: str, before: Any, after: Any) -> list[tuple[Any, Any, Any]]:
         if [k for k, _ in before] != [k for k, _ in after]:
+            keys = [k for k in dict(before).keys() ^ dict(after).keys() if isinstance(k, str)]
+            if keys:
+                raise self._refuse(f"{keys[0]} of {name} is set or deleted")
             raise self._refuse(
                 f"{name} has {len(before)} elements at first, and {len(after)} later"
             )
@@ -547,10 +571,11 @@ class Repetition:
     ) -> None:
         """Let variables and places have these in the places of what is handed on, and of what is
         appended."""
-        shown = {
-            path: each.show(found)
-            for (path, each), found in zip(self._carried.items(), objects, strict=True)
-        }
+        shown = {}
+        for (path, each), found in zip(self._carried.items(), objects, strict=True):
+            shown[path] = each.show(found)
+            if isinstance(found, FakeTensor):
+                join_attributes(self._tracer, found, *self._tensors[path])
         self._given = {}
         for name in self._names:
             value = _replace(("variable", name), self._before.get(name, GONE), shown)

@@ -7,11 +7,16 @@ behind, and its inputs require them or not as they come. Must not record steps.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
+from itertools import repeat
+from types import FunctionType
 from typing import Any, NamedTuple, NoReturn, cast
 
 import torch
 
+from lostwax.capture.aliasing.attributes import JoinedAttributes, list_attributes
+from lostwax.capture.python.assignments import line_that_sets
+from lostwax.capture.python.containers import GONE
 from lostwax.capture.state.unkept_changes import tell_of_change
 from lostwax.capture.trace.gradient_reach import (
     find_joins,
@@ -140,34 +145,31 @@ def _refuse_gradient(what: str, fake: FakeTensor, at: Location | None) -> NoRetu
     )
 
 
-def check_attributes(given: Iterable[Holding]) -> None:
+def check_attributes(
+    given: Iterable[Holding], joined: JoinedAttributes, ran: Sequence[FunctionType]
+) -> None:
     """What is put on a tensor of the caller's would have to stay there: on state for the next call,
-    which may read it."""
+    which may read it. `joined` knows what is put on one on one side of an `if` alone, `ran` are
+    the user's functions that ran."""
     for kind, name, tensor, fake in given:
-        for attribute, value in vars(fake).items() if isinstance(fake, FakeTensor) else ():
-            if attribute in _OUR_OWN or vars(tensor).get(attribute, fake) is value:
+        if not isinstance(fake, FakeTensor):
+            continue
+        found = [*list_attributes(fake), *zip(joined.find_names(fake), repeat(GONE))]
+        for attribute, value in found:
+            if vars(tensor).get(attribute, fake) is value:
                 continue
             what = f"{kind} {name} is given the attribute {attribute}"
             if kind == "the input":
                 tell_of_change(f"{what}; the program leaves nothing on its inputs.")
                 continue
+            line = line_that_sets(attribute, ran)
+            at = "" if line is None else f"\n  at {line}"
             raise CaptureError(
-                f"{what}.\n"
+                f"{what}.{at}\n"
                 "  why: the program has no such state, the next run would not find it\n"
                 f'  instead: register a buffer, self.register_buffer("{attribute}", ...), and '
                 "write to it; or keep it in a variable"
             )
-
-
-_OUR_OWN = frozenset(
-    (
-        *("memo", "constant_version", "_is_buffer", "persistent"),
-        # torch's C++ keeps the sizes that it asked a class for on the tensor
-        *("_sizes_capsule", "_sizes_capsule_len", "_strides_capsule", "_strides_capsule_len"),
-        *("_sym_sizes_capsule", "_sym_sizes_capsule_len"),
-        *("_sym_strides_capsule", "_sym_strides_capsule_len"),
-    )
-)
 
 
 def check_results(outputs: Iterable[Any], given: Container[int]) -> None:

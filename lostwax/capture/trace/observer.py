@@ -82,6 +82,9 @@ class CaptureObserver(Observer):
             else:
                 self._note(fake, what, user_location())
 
+    def note_missing(self, fake: FakeTensor, name: str) -> None:
+        self._tracer.attributes.check_read(fake, name)
+
     def note_question_at(
         self,
         where: Location | str,

@@ -19,6 +19,7 @@ from torch import is_grad_enabled
 from torch._ops import OpOverload
 
 from lostwax.capture.aliasing import storage
+from lostwax.capture.aliasing.attributes import JoinedAttributes
 from lostwax.capture.aliasing.input_layouts import Reliance
 from lostwax.capture.aliasing.maybe_views import Doubts
 from lostwax.capture.aliasing.state_views import check_history
@@ -123,6 +124,8 @@ class Tracer(Recorder):
         """Tensors that may share memory with others when eager runs them, and why."""
         self.joined: dict[Root, Any] = {}
         """In which `if` of Python's that is so."""
+        self.attributes = JoinedAttributes()
+        """What users have put on them."""
         self.raised: tuple[str, Exception] | None = None
         """The function of an operator that raised, and what: the program is none, whoever catches
         it."""

@@ -221,6 +221,13 @@ class Growth:
         tensors = [each for each in kept if isinstance(each, torch.Tensor)]
         outcome.log(tensors)
         self.roots = [outcome.find(each).root for each in tensors]
+        held = [each for _, each in self._place.before if isinstance(each, torch.Tensor)]
+        if any(outcome.list_names(each) for each in (*tensors, *held)):
+            raise self.refuse(
+                f"a tensor is in {self.name} on which there is an attribute",
+                "the elements of the list become rows of one tensor, which have none",
+                "keep what it says in a list of its own",
+            )
         if any(root in outcome.scope.writes for root in self.roots):
             raise self.refuse(
                 f"a tensor is appended to {self.name} that the loop writes to",

@@ -1,0 +1,338 @@
+"""What users put on tensors, `mask.is_causal = True`, where data decide which tensor it is, or what
+is put on it: as in eager, or refused with the line that asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lostwax import export
+from lostwax.errors import CaptureError
+
+X = torch.tensor([1.0, 2.0, 3.0])
+EXAMPLES = (X, -X, X / 10)
+Program = Callable[[Any, Any], Any]
+
+
+class Weights(nn.Module):
+    """`w` and `v` are two weights, of which `w` is marked."""
+
+    def __init__(self, body: Program) -> None:
+        super().__init__()
+        self.body = body
+        self.w, self.v = nn.Parameter(torch.ones(3)), nn.Parameter(torch.full((3,), 2.0))
+        self.register_buffer("b", torch.ones(3))
+        self.w.scale, self.w._own = 5.0, 3.0  # type: ignore[attr-defined]
+
+    def forward(self, x: Tensor) -> Any:
+        return self.body(self, x)
+
+
+def _put_on_two(m: Any, x: Any) -> Any:
+    if x.sum() > 0:
+        t = x * 2
+        t.scale = 7
+    else:
+        t = x * 3
+        t.scale = 3
+    return t * t.scale
+
+
+def _put_on_one(m: Any, x: Any) -> Any:
+    t = x * 2
+    if x.sum() > 0:
+        t = x * 3
+        t.scale = 7
+    return t * getattr(t, "scale", 1)
+
+
+def _put_on_what_was_there(m: Any, x: Any) -> Any:
+    t = x * 2
+    t.scale, t.is_causal = 4, True
+    if x.sum() > 0:
+        t.scale = t.scale + 1
+        del t.is_causal
+    return t * t.scale + (2 if hasattr(t, "is_causal") else 3)
+
+
+def _chosen(m: Any, x: Any) -> Any:
+    a, b = x * 2, x * 3
+    a.scale, b.scale = 7, 3
+    y = a if x.sum() > 0 else b
+    return y * y.scale
+
+
+def _asked_by_dict(m: Any, x: Any) -> Any:
+    a, b = x * 2, x * 3
+    a.marked = True
+    y = a if x.sum() > 0 else b
+    return y + ("marked" in vars(y)) + 2 * ("marked" in y.__dict__)
+
+
+def _hides_a_method(m: Any, x: Any) -> Any:
+    if x.sum() > 0:
+        y = x * 2
+        y.mode = "a"
+    else:
+        y = x * 3
+        y.mode = "b"
+    return y * 7 if y.mode == "a" else y * 5
+
+
+def _chosen_weight(m: Any, x: Any) -> Any:
+    w = m.w if x.sum() > 0 else m.v
+    return w * x * getattr(w, "scale", 1.0) + getattr(w, "_own", 0.0)
+
+
+def _of_weights(m: Any, x: Any) -> Any:
+    return x * m.w._own + hasattr(m.v, "_own")
+
+
+def _swapped(m: Any, x: Any) -> Any:
+    a, b = x * 2, x * 3
+    a.n, b.n = 1, 2
+    if x.sum() > 0:
+        a, b = b, a
+    return a * a.n - b * b.n
+
+
+def _returned_numbers(m: Any, x: Any) -> Any:
+    def make() -> Any:
+        y = x * 2 if x.sum() > 0 else x * 3
+        if x.sum() > 0:
+            y.k, y.f, y.mask, y.meta, y.is_new = 2, 0.5, x > 0, {"n": 2}, True
+        else:
+            y.k, y.f, y.mask, y.meta, y.is_new = 3, 1.5, x < -1, {"n": 7}, False
+        return y
+
+    y = make()
+    z = y + 1 if y.is_new else y - 1
+    return z * y.k + y.f * y.mask + y.meta["n"]
+
+
+def _returned_early(m: Any, x: Any) -> Any:
+    def make() -> Any:
+        if x.sum() > 0:
+            y = x * 2
+            y.scale = 7
+            return y
+        y = x * 3
+        y.scale = 5
+        return y
+
+    y = make()
+    return y * y.scale
+
+
+def _picked(m: Any, x: Any) -> Any:
+    xs = [x * 2, x * 3]
+    xs[0].s, xs[1].s = 2, 3
+    y = xs[(x.sum() > 0).long()]
+    return y * y.s
+
+
+def _counted_in_a_loop(m: Any, x: Any) -> Any:
+    t, s = x.abs() + 1, x.abs() + 1
+    t.n = 1
+    while s.sum() < 100:
+        s = s * 2
+        t.n = t.n + 1
+    return t * t.n
+
+
+def _written_after(m: Any, x: Any) -> Any:
+    a, b = x * 2, x * 3
+    y = a if x.sum() > 0 else b
+    y.n = 2
+    return a * getattr(a, "n", 1) + b
+
+
+def _nobody_asks(m: Any, x: Any) -> Any:
+    def make() -> Any:
+        y = x * 2 if x.sum() > 0 else m.w
+        if x.sum() > 0:
+            y.tag = "positive"
+        return y
+
+    y = make()
+    while y.sum() < 100:
+        y = y.abs() * 2 + 1
+        y.tag = "larger"
+    return y + 1
+
+
+def _set_on_what_a_function_makes(m: Any, x: Any) -> Any:
+    def make() -> Any:
+        return x * 2 if x.sum() > 0 else x * 3
+
+    y = make()
+    y.scale = 3
+    return y * y.scale
+
+
+CAPTURED: list[Program] = [
+    _put_on_two, _put_on_one, _put_on_what_was_there, _chosen, _asked_by_dict, _hides_a_method,
+    _chosen_weight, _of_weights, _swapped, _returned_numbers, _returned_early, _picked,
+    _counted_in_a_loop, _written_after, _nobody_asks, _set_on_what_a_function_makes,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", CAPTURED)
+def test_it_is_as_in_eager(body: Program) -> None:
+    module = Weights(body)
+    run = export(module, (EXAMPLES[0],)).module()
+    for x in EXAMPLES:
+        torch.testing.assert_close(run(x.clone()), module(x.clone()))
+
+
+def test_a_strict_export_has_it_too() -> None:
+    module = Weights(_put_on_two)
+    run = export(module, (X,), strict=True).module()
+    for x in EXAMPLES:
+        torch.testing.assert_close(run(x), module(x))
+
+
+def _of_another_function(m: Any, x: Any) -> Any:
+    a, b = x * 2, x * 3
+    a.marked = True
+
+    def pick() -> Any:
+        return a if x.sum() > 0 else b
+
+    return x + 1 if getattr(pick(), "marked", False) else x  # asks
+
+
+def _lost_in_a_loop(m: Any, x: Any) -> Any:
+    t = x.abs() + 1
+    t.n = 3
+    while t.sum() < 100:
+        t = t * 2
+    return t * getattr(t, "n", 5)  # asks
+
+
+def _put_on_in_a_loop(m: Any, x: Any) -> Any:
+    t = x.abs() + 1
+    while t.sum() < 100:
+        t = t * 2
+        t.n = 3
+    return t * getattr(t, "n", 5)  # asks
+
+
+def _handed_on(m: Any, x: Any) -> Any:
+    t = x.abs() + 1
+    t.n = 0
+    while t.sum() < 100:
+        n = t.n  # asks
+        t = t * 2
+        t.n = n + 1
+    return t
+
+
+def _all_of_it(m: Any, x: Any) -> Any:
+    def make() -> Any:
+        y = x * 2
+        if x.sum() > 0:
+            y.tag = "positive"
+        return y
+
+    return x + len(vars(make()))  # asks
+
+
+ASKED: list[Program] = [
+    _of_another_function, _lost_in_a_loop, _put_on_in_a_loop, _handed_on, _all_of_it,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", ASKED)
+def test_what_data_decide_is_refused_where_it_is_asked_for(body: Program) -> None:
+    pattern = (
+        r"(n|marked|the attributes) of a tensor was asked for, and data decide what is on it\.\n"
+        r"  at .*test_attributes\.py.*# asks\n[\s\S]*instead: keep it in a variable"
+    )
+    with pytest.raises(CaptureError, match=pattern):
+        export(Weights(body), (X,))
+
+
+def _set_later(m: Any, x: Any) -> Any:
+    a = x * 2
+
+    def pick() -> Any:
+        return a if x.sum() > 0 else x * 3
+
+    y = pick()
+    y.n = 5
+    return a * getattr(a, "n", 1)
+
+
+def _set_later_on_the_other(m: Any, x: Any) -> Any:
+    a = x * 2
+
+    def pick() -> Any:
+        return a if x.sum() > 0 else x * 3
+
+    y = pick()
+    a.n = 5
+    return y * getattr(y, "n", 1)
+
+
+def _on_a_weight(m: Any, x: Any) -> Any:
+    if x.sum() > 0:
+        m.w.n = 1
+    return x * m.w
+
+
+def _hidden_in_a_loop(m: Any, x: Any) -> Any:
+    t = x.abs() + 1
+    t.mode = "a"
+    while t.sum() < 100:
+        t = t * 2
+    return t
+
+
+def _new_in_a_loop(m: Any, x: Any) -> Any:
+    t, s = x.abs() + 1, x.abs() + 1
+    while s.sum() < 100:
+        s = s * 2
+        t.n = 1
+    return t
+
+
+def _hidden_on_one_side(m: Any, x: Any) -> Any:
+    def make() -> Any:
+        y = x * 2 if x.sum() > 0 else x * 3
+        if x.sum() > 0:
+            y.mode = "a"
+        return y
+
+    return x * 2 if make().mode == "a" else x
+
+
+def _appended(m: Any, x: Any) -> Any:
+    outs, t = [], x.abs() + 1
+    while t.sum() < 100:
+        t = t * 2
+        y = t + 1
+        y.n = 2
+        outs.append(y)
+    return torch.stack(outs) * outs[0].n
+
+
+SET: list[tuple[Program, str]] = [
+    (_set_later, r"n is set on a tensor, and data decide which tensor it is\.\n  at .*: y\.n = 5"),
+    (_set_later_on_the_other, r"n is set on a tensor, and data decide which .*\n  at .*: a\.n = 5"),
+    (_on_a_weight, r"parameter w is given the attribute n\.\n  at .*: m\.w\.n = 1"),
+    (_hidden_in_a_loop, r"in a loop on data mode is put on a tensor\.\n  at .*: while"),
+    (_new_in_a_loop, r"in a loop on data n of (t|a tensor) is set or deleted\.\n  at .*: while"),
+    (_hidden_on_one_side, r"mode is 'a' on the True side, and not set on the False side\.\n  at "),
+    (_appended, r"a tensor is in outs on which there is an attribute\.\n  at .*: while"),
+]
+
+
+@pytest.mark.parametrize(("body", "pattern"), SET)
+def test_what_would_have_to_be_on_another_tensor_is_refused(body: Program, pattern: str) -> None:
+    with pytest.raises(CaptureError, match=pattern):
+        export(Weights(body), (X,))

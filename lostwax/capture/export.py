@@ -355,6 +355,7 @@ class Capture:
     def _check_gradients(self, outputs: list[Any]) -> None:
         """Refuse returned leaves that the module made itself, and keep the gradients of results
         that depend only on such leaves."""
+        inputs.check_ties(self.reassigned, outputs, self.reach.functions)
         tracer = self.tracer
         check_results(outputs, self.inputs.initial)
         if tracer.grad_marks.has_own_leaves():

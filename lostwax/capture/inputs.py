@@ -6,7 +6,7 @@ Must not know of graphs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, is_
 from types import FunctionType
@@ -364,6 +364,53 @@ class CaptureInputs:
                 state_views.refuse_old_shown(root)
             if has_changed:  # whoever holds the old tensor, or a view of it, would see the write
                 note_change(f"{root.kind} {root.name} is written in place, and then replaced")
+
+    def check_ties(
+        self,
+        reassigned: Mapping[str, torch.Tensor],
+        outputs: list[Any],
+        ran: Sequence[FunctionType],
+    ) -> None:
+        """Refuse state of which data decide whether it is one tensor with something else when the
+        call is over, if the next call would write to one, and so to the other. `ran` are the
+        user's functions that ran."""
+        tracer = self.tracer
+        if not tracer.ties:
+            return
+        now = [tracer.adopt(reassigned.get(slot.name, fake)) for slot, fake in self.slots]
+        results = [tracer.adopt(out) for out in outputs if isinstance(out, torch.Tensor)]
+        held = [
+            (slot, tensor.tracked.root) for (slot, _), tensor in zip(self.slots, now, strict=True)
+        ]
+        written = {slot for slot, fake in self.slots if self._roots[id(fake)].version}
+        for slot, root in held:
+            for what, is_seen in self._find_tied(slot, root, held, results, written):
+                if is_seen:
+                    line = line_that_sets(slot.name.rpartition(".")[2], ran)
+                    state_views.refuse_tied(slot.kind, slot.name, what, line)
+                note_change(f"the {slot.kind} {slot.name} may become one tensor with {what}")
+
+    def _find_tied(
+        self,
+        slot: StateSlot,
+        root: Root,
+        held: Sequence[tuple[StateSlot, Root]],
+        results: Sequence[FakeTensor],
+        written: Collection[StateSlot],
+    ) -> Iterator[tuple[str, bool]]:
+        """What may be one with state whose root is this; and may somebody write to it?"""
+        ties, is_written = self.tracer.ties, slot in written
+        for each in ties.list_shown(root) if root in ties else ():
+            if each.kind in ("the input", "the constant"):
+                yield f"{each.kind} {each.name}", is_written or each.kind == "the input"
+        for other, its in held if root in ties else ():
+            if other is not slot and ties.may_be_one(root, its):
+                is_seen = is_written or other in written or other.kind == "parameter"
+                yield f"the {other.kind} {other.name}", is_seen
+        for result in results:
+            its = result.tracked.root
+            if its is not root and (root in ties or its in ties) and ties.may_be_one(root, its):
+                yield "a result", is_written
 
     def _is_read_elsewhere(self, root: Root, fake: FakeTensor, held: FakeTensor) -> bool:
         """Does the program read replaced state through a view from before the call, or from another

@@ -14,6 +14,7 @@ import torch
 
 from lostwax.errors import CaptureError
 from lostwax.ir.trace.views import Root, Tracked, View
+from lostwax.location import Location
 from lostwax.memory import lies_within, overlap, span
 from lostwax.ops.registry import aten
 from lostwax.types import TensorType
@@ -139,6 +140,18 @@ def refuse_old_shown(root: Root) -> NoReturn:
         "program only keeps the new value\n"
         f"  instead: do one of both, self.{root.name}.copy_(...) or self.{root.name} = ...; or "
         "return, or assign, a copy (x.clone())"
+    )
+
+
+def refuse_tied(kind: str, name: str, other: str, line: Location | None) -> NoReturn:
+    at = "" if line is None else f"\n  at {line}"
+    raise CaptureError(
+        f"data decide whether the {kind} {name} and {other} are one tensor when the call is over."
+        f"{at}\n"
+        "  why: where they are, what is written to one later shows in the other; a program keeps "
+        "two\n"
+        f"  instead: clone it, self.{name} = x.clone(), or return x.clone(); or write into it, "
+        f"self.{name}.copy_(x)"
     )
 
 

@@ -157,6 +157,7 @@ class _Cond:
             each.buffers[each.name] = new
         for f in (true, false):
             held = [each.buffers[each.name] for each in f.buffers]
+            f.note_ways([*leaves[:count], *held])
             f.note_sharing([*leaves[:count], *held])
         return pytree.tree_unflatten(leaves[:count], true.structure)
 

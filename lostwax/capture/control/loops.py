@@ -394,6 +394,7 @@ class Loop:
         """As `RecordedFunction.note_sharing`: what the body hands on as it got it is, in eager,
         what the loop began with. `kept`: whose memory results show in eager, beside their own."""
         self._note_handed(body.roots)
+        self._note_ways(body, results)
         roots = [*body.roots, *[root for root, _ in kept]]
         for i, root in enumerate(roots):
             for slot in self.carried:
@@ -406,6 +407,20 @@ class Loop:
         of_buffers = [each.buffers[each.name] for each in body.buffers]
         found = [*results, *of_buffers, *[result for _, result in kept]]
         body._replace(roots=roots).note_sharing(found)
+
+    def _note_ways(self, body: RecordedFunction, results: Sequence[Any]) -> None:
+        """What is handed on is in eager what the loop began with, or what the turn before hands
+        on; so is what is there after the loop."""
+        ties = self.tracer.ties
+        inside = [slot.object for slot in self.carried]
+        for each in (inside, [*results, *[b.buffers[b.name] for b in body.buffers]]):
+            body.note_ways(each)
+            for slot, found in zip(self.carried, each, strict=False):
+                if slot.start is not None and isinstance(found, FakeTensor):
+                    ties.note(found.tracked.root, self, slot.start)
+        for slot in self.carried:
+            if isinstance(slot.object, FakeTensor):
+                ties.note_handed_on(slot.object.tracked.root, body.scope.made)
 
     def _note_handed(self, roots: Sequence[Root | None]) -> None:
         """In eager the first iteration has what the loop began with, and the next one what this one

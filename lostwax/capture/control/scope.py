@@ -275,6 +275,12 @@ class RecordedFunction(NamedTuple):
     roots: list[Root | None]
     """Whose memory the leaves show, and then the buffers' new tensors; None: their own."""
 
+    def note_ways(self, results: Sequence[Any]) -> None:
+        """If the operator goes this way, its results are, in eager, what the function returns."""
+        for root, result in zip(self.roots, results, strict=False):
+            if root is not None and isinstance(result, FakeTensor):
+                self.scope.tracer.ties.note(result.tracked.root, self.scope, root)
+
     def note_sharing(self, results: Sequence[Any]) -> None:
         """Results are new tensors; in eager those share memory that the function returns as it
         got them. So neither of them may be written to from now on."""

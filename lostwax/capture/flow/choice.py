@@ -352,6 +352,7 @@ class Choice:
             logged = [pair[i] for pair in merging.logged]
             kept = [(r, build(leaves)) for r, side, build in merging.kept if side is outcome]
             recorded = outcome.record(logged)
+            recorded.note_ways(leaves[:count])
             recorded.roots.extend(root for root, _ in kept)
             recorded.note_sharing([*leaves[:count], *[result for _, result in kept]])
         joined = (self._frame.f_code, self._site)

@@ -23,6 +23,7 @@ from lostwax.capture.aliasing.attributes import JoinedAttributes
 from lostwax.capture.aliasing.input_layouts import Reliance
 from lostwax.capture.aliasing.maybe_views import Doubts
 from lostwax.capture.aliasing.state_views import check_history
+from lostwax.capture.aliasing.ties import Ties
 from lostwax.capture.steps.provenance import OtherLine, Provenance, StepPlace, operator_in_progress
 from lostwax.capture.trace import outside_tensors, refusals
 from lostwax.capture.trace.dispatch import PLAN_CACHE, PLANS, is_composite_view, plan, plan_whole
@@ -124,6 +125,8 @@ class Tracer(Recorder):
         """Tensors that may share memory with others when eager runs them, and why."""
         self.joined: dict[Root, Any] = {}
         """In which `if` of Python's that is so."""
+        self.ties = Ties()
+        """Which of them may be one."""
         self.attributes = JoinedAttributes()
         """What users have put on them."""
         self.raised: tuple[str, Exception] | None = None

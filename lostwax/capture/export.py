@@ -59,7 +59,7 @@ from lostwax.capture.state.module_state import (
     tell_of_unread,
 )
 from lostwax.capture.state.root_module import find_root_module, forward_of
-from lostwax.capture.state.unkept_changes import note_change, tell_of_change
+from lostwax.capture.state.unkept_changes import note_change, note_warnings, tell_of_change
 from lostwax.capture.steps.provenance import Provenance
 from lostwax.capture.steps.to_graph import Builder
 from lostwax.capture.threads import claim_fakes, is_alone, one_at_a_time
@@ -202,9 +202,17 @@ def export_call(
         capture.env.splits = splits
         return capture.run()
 
+    def capture_best() -> ExportedProgram:
+        return choose_program(capture_once(), capture_once)
+
     def capture_all() -> ExportedProgram:
         try:
-            return choose_program(capture_once(), capture_once)
+            program, told = note_warnings(capture_best)
+            if told:
+                from lostwax.capture.next_call import check_next_call
+
+                check_next_call(program, capture_best, told[0])
+            return program
         except LostwaxError:
             raise
         except Exception as error:
@@ -311,7 +319,7 @@ class Capture:
             refuse_caught(seen)
             autocasting.check(tracer, around)
             inputs.check_gradients(reach.functions)
-            tell_of_changes(containers)
+            tell_of_changes(containers, reach.functions)
             if tracer.state_views:
                 self._check_versions()
             outputs, self.out_spec = flatten_result(out)
@@ -347,6 +355,7 @@ class Capture:
         self.reassigned, kept = self.state.find_changes(inputs.fakes, read, self.reach.functions)
         replaced = inputs.find_replaced(self.reassigned)
         inputs.check_replaced(replaced, outputs)
+        inputs.check_ties(self.reassigned, outputs, self.reach.functions)
         check_replaced_layouts(tracer, inputs, replaced, outputs)
         self._tell_of_objects(outputs)
         self._copy_literals([each.held for each in replaced])
@@ -355,7 +364,6 @@ class Capture:
     def _check_gradients(self, outputs: list[Any]) -> None:
         """Refuse returned leaves that the module made itself, and keep the gradients of results
         that depend only on such leaves."""
-        inputs.check_ties(self.reassigned, outputs, self.reach.functions)
         tracer = self.tracer
         check_results(outputs, self.inputs.initial)
         if tracer.grad_marks.has_own_leaves():
@@ -565,7 +573,7 @@ class Capture:
             for slot, name in zip(slots, names, strict=True)
         ]
         self.constant_names: list[str] = []
-        paths = self.state.attribute_paths() if self.tracer.constants else {}
+        paths = self.state.find_attribute_paths() if self.tracer.constants else {}
         numbered = self._constant_names(paths.values())
         for tensor, value in self.tracer.constants:
             path = paths.get(id(tensor)) or next(numbered)

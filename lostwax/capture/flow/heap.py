@@ -47,10 +47,7 @@ class ChangedPlace(NamedTuple):
     does not keep if it is no tensor."""
 
     def write(self, content: Content) -> None:
-        if isinstance(self.holder, _VARIABLES):
-            self.holder.put(content[0][1])
-        else:
-            write_place(self.holder, content)
+        write_holder(self.holder, content)
 
 
 Changes = dict[Any, ChangedPlace]
@@ -82,9 +79,7 @@ class Heap:
             return {}
         found: Changes = {}
         for lasting, (key, (name, holder, content)) in self.list_changes():
-            before = list_content(content)
-            is_variable = isinstance(holder, _VARIABLES)
-            after = [("", holder.value)] if is_variable else read_place(holder)
+            before, after = list_content(content), read_holder(holder)
             if before is None or after is None:
                 raise Unmovable(name)
             lasts = lasting(name, holder) or (key in found and found[key].is_lasting)
@@ -96,13 +91,20 @@ class Heap:
             raise Unmovable("something")
         return found
 
+    def list_contents(self) -> Iterator[tuple[Any, Content, Content]]:
+        """Yield the places that hold something else than they did, with what was in them, and what
+        is."""
+        for _, (_, (_, holder, content)) in self.list_changes():
+            before, after = list_content(content), read_holder(holder)
+            if before is not None and after is not None:
+                yield holder, before, after
+
     def list_left(self) -> list[str]:
         """The names of what holds other numbers or words than it did, among globals, closures and
         what they lead to. (Tensors and modules are put back by who captures.)"""
         found: list[str] = []
         for _, (name, holder, content) in self._state.list_changes(self._kept):
-            before = list_content(content)
-            after = [("", holder.value)] if isinstance(holder, _VARIABLES) else read_place(holder)
+            before, after = list_content(content), read_holder(holder)
             if before is None or after is None:
                 continue
             old, new = dict(before), dict(after)
@@ -125,6 +127,18 @@ class Heap:
         yield from ((lambda *_: False, each) for each in self._own.list_changes({}))
         held = self._state.held.list_changes(self._held)
         yield from ((lambda *_: True, each) for each in held)
+
+
+def read_holder(holder: Any) -> Content | None:
+    """What is in a place now; None if that cannot be put back."""
+    return [("", holder.value)] if isinstance(holder, _VARIABLES) else read_place(holder)
+
+
+def write_holder(holder: Any, content: Content) -> None:
+    if isinstance(holder, _VARIABLES):
+        holder.put(content[0][1])
+    else:
+        write_place(holder, content)
 
 
 def refuse_numbers(place: ChangedPlace, key: Any, values: Sequence[Any], where: Location) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -31,6 +32,16 @@ def line_that_sets(name: str, functions: Iterable[FunctionType]) -> Location | N
         for code, lines in read:
             for line, instructions in lines.items():
                 if is_it(name, instructions):
+                    return Location(code.co_filename, line, code.co_name)
+    return None
+
+
+def line_that_puts(key: Any, functions: Iterable[FunctionType]) -> Location | None:
+    """The line where these functions put something under a key, `found["key"] = ...`."""
+    for code in _codes(functions):
+        for line, instructions in _lines(code).items():
+            for (_, arg), (op, _) in pairwise(instructions):
+                if op == "STORE_SUBSCR" and type(arg) is type(key) and arg == key:
                     return Location(code.co_filename, line, code.co_name)
     return None
 

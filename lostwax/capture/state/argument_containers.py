@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Sequence
+from types import FunctionType
 from typing import Any, NamedTuple
 
+from lostwax.capture.python.assignments import line_that_puts
 from lostwax.capture.python.containers import items
 from lostwax.capture.state.unkept_changes import tell_of_change
+from lostwax.errors import CaptureError
+from lostwax.fake.tensor import FakeTensor
 
 
 class ArgumentContainer(NamedTuple):
@@ -34,15 +38,41 @@ def find_containers(named: Iterable[tuple[str, Any]]) -> list[ArgumentContainer]
     return found
 
 
-def tell_of_changes(before: Sequence[ArgumentContainer]) -> None:
+def tell_of_changes(before: Sequence[ArgumentContainer], ran: Sequence[FunctionType]) -> None:
+    """Tell of containers that hold something else; refuse those of which the program keeps a part.
+    `ran` are the user's functions that ran."""
     for path, container, content in before:
         now = items(container)
         pairs = zip(now, content, strict=False)
         if len(now) != len(content) or any(a[0] != b[0] or a[1] is not b[1] for a, b in pairs):
+            _refuse_kept_in_part(path, container, content, ran)
             tell_of_change(
                 f"the module changes what is in {path}, a {type(container).__name__} of the "
                 "caller's; the program leaves it as it is. Return what is to be seen.",
             )
+
+
+def _refuse_kept_in_part(
+    path: str, container: Any, content: list[tuple[Any, Any]], ran: Sequence[FunctionType]
+) -> None:
+    """Refuse a container (a cache, `cache["k"]`) in which a tensor is written to, which the caller
+    finds there, and another value is put in the place of one, which he would not find."""
+    now = dict(items(container))
+    replaced = [key for key, value in content if now.get(key, value) is not value]
+    written = [
+        key for key, value in content if type(value) is FakeTensor and value.tracked.root.version
+    ]
+    if replaced and written:
+        line = line_that_puts(replaced[0], ran)
+        at = "" if line is None else f"\n  at {line}"
+        raise CaptureError(
+            f"the module puts another value into {path}[{replaced[0]!r}], a "
+            f"{type(container).__name__} of the caller's, and writes to the tensor in "
+            f"{path}[{written[0]!r}].{at}\n"
+            "  why: the next call of the original finds both there; a program writes to tensors, "
+            "and leaves containers as they are\n"
+            f"  instead: write into the tensor that is there, {path}[{replaced[0]!r}].copy_(...)"
+        )
 
 
 _CONTAINERS = frozenset((list, dict, tuple, OrderedDict, defaultdict, deque))

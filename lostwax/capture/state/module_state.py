@@ -88,19 +88,6 @@ class ModuleState:
         """How many of the slots are parameters; these come first."""
         self._saved: Snapshot | None = None
 
-    def attribute_paths(self) -> dict[int, str]:
-        """The paths of tensors in plain attributes, by the tensor's id. Modules of programs hold
-        their constants in a table."""
-        found: dict[int, str] = {}
-        for module in self.modules:
-            path = self.paths[id(module)]
-            is_of_program = getattr(type(module), "_holds_constants", False)
-            named = module.__dict__["_constants"] if is_of_program else {}
-            for name, value in (*named.items(), *module.__dict__.items()):
-                if isinstance(value, torch.Tensor):
-                    found.setdefault(id(value), f"{path}.{name}" if path else name)
-        return found
-
     def _refuse_scripted(self) -> NoReturn:
         module = next(m for m in self.modules if _IS_SCRIPTED[type(m)])
         path = self.paths[id(module)]
@@ -250,6 +237,19 @@ class ModuleState:
                         f"self.{each.name} = x.clone()"
                     )
 
+    def find_attribute_paths(self) -> dict[int, str]:
+        """The paths of tensors in plain attributes, by the tensor's id. Modules of programs hold
+        their constants in a table."""
+        found: dict[int, str] = {}
+        for module in self.modules:
+            path = self.paths[id(module)]
+            is_of_program = getattr(type(module), "_holds_constants", False)
+            named = module.__dict__["_constants"] if is_of_program else {}
+            for name, value in (*named.items(), *module.__dict__.items()):
+                if isinstance(value, torch.Tensor):
+                    found.setdefault(id(value), f"{path}.{name}" if path else name)
+        return found
+
     def _find_registered(self) -> Iterator[KeptTensor]:
         """Parameters and buffers that the call has registered: the program has no such state."""
         known = {name for slot in self.slots for name in slot.names}
@@ -369,8 +369,8 @@ def _attribute_values(
 def _is_changed_value(at: HeldValue) -> bool:
     """Is it a plain value that was a different one, or a value that is gone?"""
     if at.value is GONE:
-        return isinstance(at.before, (*_PLAIN, torch.Tensor))
-    if not isinstance(at.value, _PLAIN) or at.value is at.before:
+        return isinstance(at.before, (*PLAIN, torch.Tensor))
+    if not isinstance(at.value, PLAIN) or at.value is at.before:
         return False
     return type(at.value) is not type(at.before) or at.value != at.before
 
@@ -390,7 +390,7 @@ def _name_in_code(at: HeldValue) -> str:
     return at.where.split("'")[1] if is_variable else at.name
 
 
-_PLAIN = (
+PLAIN = (
     int, float, complex, str, bytes, type(None), torch.dtype, torch.device, *SYMBOLIC,
 )  # fmt: skip
 _TAKEN_AWAY = (

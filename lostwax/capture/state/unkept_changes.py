@@ -8,9 +8,10 @@ change.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from lostwax.location import warn
 from lostwax.undo.undo import Undo
@@ -24,6 +25,8 @@ class _Listener(NamedTuple):
     """Also of changes that nobody is warned of?"""
 
 
+T = TypeVar("T")
+_told: ContextVar[list[str] | None] = ContextVar("told", default=None)
 _listening: ContextVar[_Listener | None] = ContextVar("listening", default=None)
 
 
@@ -33,6 +36,16 @@ def collect_changes(undo: Undo, hears_all: bool = True) -> list[str]:
     undo.add(partial(_listening.set, _listening.get()))
     _listening.set(_Listener(heard, hears_all))
     return heard
+
+
+def note_warnings(work: Callable[[], T]) -> tuple[T, list[str]]:
+    """What the work gives, and the changes that were warned of."""
+    told: list[str] = []
+    token = _told.set(told)
+    try:
+        return work(), told
+    finally:
+        _told.reset(token)
 
 
 def note_change(text: str) -> bool:
@@ -48,5 +61,8 @@ def tell_of_change(text: str) -> None:
     listener = _listening.get()
     if listener is None:
         warn(text)
+        told = _told.get()
+        if told is not None:
+            told.append(text)
     else:
         listener.heard.append(text)

@@ -1,0 +1,140 @@
+"""Whether the next call of a module is the same program, where it leaves other numbers and words in
+Python than it found.
+
+A program keeps tensors from call to call, and nothing else. If it keeps some, and the next call of
+the original computes with a number that the last one has left (`self.count += 1; self.n +=
+self.count`), the two part at the second call. So the call is captured once more, with what it
+leaves in place, and the two programs are compared. Must not know how a capture works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar, copy_context
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+
+from lostwax.capture import threads
+from lostwax.capture.flow.heap import Heap, read_holder, write_holder
+from lostwax.capture.python.containers import GONE
+from lostwax.capture.python.functions_run import find_watcher, let_watch
+from lostwax.capture.state.module_state import PLAIN
+from lostwax.capture.state.unkept_changes import collect_changes
+from lostwax.capture.strict.same_graphs import find_difference
+from lostwax.classes import SYMBOLIC
+from lostwax.errors import CaptureError, asks_data
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.signature import OutputKind
+from lostwax.undo.undo import Undo, run_and_undo
+
+T = TypeVar("T")
+Left = tuple[Any, dict[Any, Any]]
+"""A place, and other values in it than there were, by key."""
+_KEPT = (
+    OutputKind.BUFFER_MUTATION,
+    OutputKind.PARAMETER_MUTATION,
+    OutputKind.USER_INPUT_MUTATION,
+)
+
+
+def check_next_call(
+    program: ExportedProgram, capture: Callable[[], ExportedProgram], told: str
+) -> None:
+    """Refuse the program if it keeps tensors, and the next call would be another one. `capture`
+    captures the call, of which was `told` what it leaves."""
+    if not any(spec.kind in _KEPT for spec in program.graph_signature.output_specs):
+        return
+    first = _Calling()
+    _capture_quietly(first, capture)
+    if not first.left:
+        return
+    second = _Calling(first.left)
+    try:
+        difference = find_difference(program, _capture_quietly(second, capture))
+    except Exception as error:
+        if asks_data(error):
+            raise
+        difference = f"it raises {type(error).__name__}: {error}"
+    finally:
+        second.put_back()
+    if difference is not None:
+        raise CaptureError(
+            f"{told.partition('; the program')[0]}, and its next call is another program: "
+            f"{difference}\n"
+            "  why: of what the module keeps from call to call, a program keeps tensors alone\n"
+            '  instead: keep it in a buffer, self.register_buffer("n", torch.zeros(())), and '
+            "compute with that"
+        )
+
+
+def _capture_quietly(calling: _Calling, capture: Callable[[], ExportedProgram]) -> ExportedProgram:
+    def work(undo: Undo) -> ExportedProgram:
+        collect_changes(undo, hears_all=False)
+        let_watch(calling, undo)
+        return capture()
+
+    return copy_context().run(run_and_undo, work)
+
+
+class _Calling:
+    """Is there when a capture calls the module."""
+
+    def __init__(self, given: Sequence[Left] = ()) -> None:
+        """`given` is put into its places first."""
+        self.left: list[Left] = []
+        """Where the call has left something else, and what."""
+        self._given = given
+        self._before: list[Left] = []
+        self._around = find_watcher()
+
+    def call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        call = partial(self._call, function)
+        around = self._around
+        return call(*args, **kwargs) if around is None else around.call(call, *args, **kwargs)
+
+    def _call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        self._before = [(holder, _put(holder, values)) for holder, values in self._given]
+        heap = Heap(threads.running[-1], {})
+        made = function(*args, **kwargs)
+        for holder, before, after in heap.list_contents():
+            old, new = dict(before), dict(after)
+            pairs = {key: (old.get(key, GONE), new.get(key, GONE)) for key in {**old, **new}}
+            changed = {key: _find_number(*pair) for key, pair in pairs.items() if _is_other(*pair)}
+            if changed and not isinstance(holder, ContextVar):
+                self.left.append((holder, changed))
+        return made
+
+    def put_back(self) -> None:
+        """Let everything be as it was before the call."""
+        for holder, values in self._before:
+            _put(holder, values)
+
+
+def _put(holder: Any, values: dict[Any, Any]) -> dict[Any, Any]:
+    """Put values into a place. Returns what was there."""
+    found = dict(read_holder(holder) or [])
+    content = {**found, **values}.items()
+    write_holder(holder, [each for each in content if each[1] is not GONE])
+    return {key: found.get(key, GONE) for key in values}
+
+
+def _is_other(old: Any, new: Any) -> bool:
+    """Are these numbers or words, and not the same?"""
+    if new is old or not all(each is GONE or isinstance(each, PLAIN) for each in (old, new)):
+        return False
+    return type(new) is not type(old) or unwrap(new) != unwrap(old)
+
+
+def _find_number(old: Any, new: Any) -> Any:
+    """A number that the next call may find in the place of one that data or sizes decide."""
+    if not isinstance(new, SYMBOLIC):
+        return new
+    hint = getattr(unwrap(new), "hint", None)
+    if hint is not None:
+        return hint
+    if isinstance(new, torch.SymBool):
+        return old is not True
+    return 618033 if isinstance(new, torch.SymInt) else 0.618033

@@ -41,11 +41,12 @@ def find_containers(named: Iterable[tuple[str, Any]]) -> list[ArgumentContainer]
 def tell_of_changes(before: Sequence[ArgumentContainer], ran: Sequence[FunctionType]) -> None:
     """Tell of containers that hold something else; refuse those of which the program keeps a part.
     `ran` are the user's functions that ran."""
-    for path, container, content in before:
+    for each in before:
+        path, container, content = each
         now = items(container)
         pairs = zip(now, content, strict=False)
         if len(now) != len(content) or any(a[0] != b[0] or a[1] is not b[1] for a, b in pairs):
-            _refuse_kept_in_part(path, container, content, ran)
+            _refuse_kept_in_part(each, before, ran)
             tell_of_change(
                 f"the module changes what is in {path}, a {type(container).__name__} of the "
                 "caller's; the program leaves it as it is. Return what is to be seen.",
@@ -53,25 +54,33 @@ def tell_of_changes(before: Sequence[ArgumentContainer], ran: Sequence[FunctionT
 
 
 def _refuse_kept_in_part(
-    path: str, container: Any, content: list[tuple[Any, Any]], ran: Sequence[FunctionType]
+    changed: ArgumentContainer,
+    all_of_them: Sequence[ArgumentContainer],
+    ran: Sequence[FunctionType],
 ) -> None:
     """Refuse a container (a cache, `cache["k"]`) in which a tensor is written to, which the caller
     finds there, and another value is put in the place of one, which he would not find."""
-    now = dict(items(container))
-    replaced = [key for key, value in content if now.get(key, value) is not value]
+    path, now = changed.path, dict(items(changed.container))
+    replaced = [key for key, value in changed.content if now.get(key, value) is not value]
     written = [
-        key for key, value in content if type(value) is FakeTensor and value.tracked.root.version
+        f"{each.path}[{key!r}]"
+        for each in all_of_them
+        for key, value in each.content
+        if each.path.partition("[")[0] == path.partition("[")[0]
+        and type(value) is FakeTensor
+        and value.tracked.root.version
     ]
     if replaced and written:
         line = line_that_puts(replaced[0], ran)
         at = "" if line is None else f"\n  at {line}"
         raise CaptureError(
             f"the module puts another value into {path}[{replaced[0]!r}], a "
-            f"{type(container).__name__} of the caller's, and writes to the tensor in "
-            f"{path}[{written[0]!r}].{at}\n"
+            f"{type(changed.container).__name__} of the caller's, and writes to the tensor in "
+            f"{written[0]}.{at}\n"
             "  why: the next call of the original finds both there; a program writes to tensors, "
             "and leaves containers as they are\n"
-            f"  instead: write into the tensor that is there, {path}[{replaced[0]!r}].copy_(...)"
+            f"  instead: write into the tensor that is there, {path}[{replaced[0]!r}].copy_(...); "
+            "and keep a number in a tensor, torch.tensor(0)"
         )
 
 

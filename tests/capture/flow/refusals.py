@@ -351,6 +351,50 @@ class Counts(nn.Module):
 refuse("data decide what is left in n", "register_buffer", CountsInABuffer())(Counts())
 
 
+class KeepsACopy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("best", torch.zeros(3))
+        self.register_buffer("current", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.current += x
+        if x.sum() > 0:
+            self.best = self.current.clone()
+        return self.best * 1
+
+
+class KeepsTheBest(KeepsACopy):
+    def forward(self, x: Tensor) -> Tensor:
+        self.current += x
+        if x.sum() > 0:
+            self.best = self.current
+        return self.best * 1
+
+
+refuse("the buffer best and the buffer current are one tensor", "clone it", KeepsACopy())(
+    KeepsTheBest()
+)
+
+
+def _mark(x: Tensor) -> Any:
+    y = x * 2
+    if x.sum() > 0:
+        y.is_positive = True
+    return y
+
+
+def marks_beside_it(x: Tensor) -> Tensor:
+    y, is_positive = x * 2, bool(x.sum() > 0)
+    return y + 1 if is_positive else y
+
+
+@refuse("is_positive of a tensor was asked for", "in a variable beside the tensor", marks_beside_it)
+def marks_the_tensor(x: Tensor) -> Any:
+    y = _mark(x)
+    return y + 1 if getattr(y, "is_positive", False) else y
+
+
 def chooses_a_value(x: Tensor) -> Tensor:
     return x + (1 if x.sum() > 0 else 0)
 

@@ -199,6 +199,13 @@ def _counted(x: Tensor, cache: Any) -> Tensor:
     return cache["k"] * cache["n"]
 
 
+def _numbered(x: Tensor, cache: Any) -> Tensor:
+    n = cache.setdefault("at", {"n": 0})["n"]
+    cache["k"][:, n : n + 2] = x
+    cache["at"]["n"] = n + 2
+    return cache["k"] * 1
+
+
 def _in_place(x: Tensor, cache: Any) -> Tensor:
     if x.sum() > 0:
         cache["k"].copy_(cache["k"].roll(-2, 1))
@@ -224,6 +231,12 @@ def test_a_cache_that_is_written_to_and_replaced_is_refused(function: Any) -> No
     )
     with pytest.raises(CaptureError, match=pattern):
         export(function, (PAIRS[0], new_cache()))
+
+
+def test_a_cache_with_a_number_is_refused() -> None:
+    pattern = r"another value into cache\['at'\]\['n'\].*\n[\s\S]*keep a number in a tensor"
+    with pytest.raises(CaptureError, match=pattern):
+        export(_numbered, (PAIRS[0], {**new_cache(), "at": {"n": 0}}))
 
 
 def test_a_cache_that_is_written_to() -> None:

@@ -35,11 +35,29 @@ _own_is_leaf: Any = torch._C.TensorBase.is_leaf
 _own_grad_fn: Any = torch._C.TensorBase.grad_fn
 _own_grad: Any = torch._C.TensorBase.grad
 _own_attributes: Any = vars(torch.Tensor)["__dict__"]
+Held = dict[str, Any]
+"""What Python keeps on a tensor, beside slots."""
 
 
-def read_attributes(tensor: torch.Tensor) -> dict[str, Any]:
+def read_attributes(tensor: torch.Tensor) -> Held:
     """What Python keeps on a tensor, whatever its class shows as `__dict__`."""
     return _own_attributes.__get__(tensor)  # type: ignore[no-any-return]
+
+
+def select_attributes(held: Held) -> list[tuple[str, Any]]:
+    """What is the users' of that."""
+    return [each for each in held.items() if each[0] not in _OF_THE_HOUSE]
+
+
+_OF_THE_HOUSE = frozenset(
+    (
+        *("memo", "constant_version", "_is_param", "_is_buffer", "persistent"),
+        # torch's C++ keeps the sizes that it asked a class for on the tensor
+        *("_sizes_capsule", "_sizes_capsule_len", "_strides_capsule", "_strides_capsule_len"),
+        *("_sym_sizes_capsule", "_sym_sizes_capsule_len"),
+        *("_sym_strides_capsule", "_sym_strides_capsule_len"),
+    )
+)
 
 
 def is_marked(tensor: torch.Tensor) -> bool:

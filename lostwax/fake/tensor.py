@@ -8,6 +8,7 @@ A metadata mutation replaces both. Must not evaluate operators itself: that is t
 from __future__ import annotations
 
 import sys
+from copy import deepcopy
 from operator import attrgetter
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lostwax.classes import SYMBOLIC
-from lostwax.fake.asked_tensor import AskedTensor, is_marked
+from lostwax.fake.asked_tensor import (
+    AskedTensor,
+    is_marked,
+    read_attributes,
+    select_attributes,
+)
 from lostwax.fake.devices import concrete_device, mark_device
 from lostwax.fake.refusals import other_class_error, refuse, refuse_use
 from lostwax.fake.storage import FakeStorage
@@ -163,8 +169,9 @@ class FakeTensor(AskedTensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensor:
         self.check_thread()
         done = memo.get(id(self))
-        if done is None:
-            done = self.fake_mode.observer.deep_copy(self)
+        if done is not None:
+            return done  # type: ignore[no-any-return]
+        done = self.fake_mode.observer.deep_copy(self)
         if done is None:
             old = self.fake_storage
             storage = memo.get(id(old))
@@ -177,6 +184,9 @@ class FakeTensor(AskedTensor):
                 if getattr(self, mark, False):
                     setattr(done, mark, True)
         memo[id(self)] = done
+        if not getattr(self, "_is_parameter", False):  # whose own copies have nothing on them
+            own = dict(select_attributes(read_attributes(self)))
+            read_attributes(done).update(deepcopy(own, memo))
         return done
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]

@@ -14,13 +14,11 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.errors import CaptureError
-from lostwax.fake.asked_tensor import read_attributes
+from lostwax.fake.asked_tensor import Held, read_attributes, select_attributes
 from lostwax.identity import ByIdentity
 from lostwax.location import NOWHERE, Location
 
 Attributes = list[tuple[str, Any]]
-Held = dict[str, Any]
-"""The dictionary of a tensor."""
 
 
 class _Joined(NamedTuple):
@@ -40,6 +38,7 @@ class JoinedAttributes:
 
     def __init__(self) -> None:
         self._joined: ByIdentity[Held, _Joined] = ByIdentity()
+        self._new: list[_Joined] = []
 
     def __bool__(self) -> bool:
         return bool(self._joined)
@@ -48,9 +47,15 @@ class JoinedAttributes:
         """What is on a tensor, which is in eager one of the others, if there are any; `names` are
         those of what may be on it, too."""
         tensors = [each for each in others if isinstance(each, torch.Tensor)]
-        all_held = [held, *map(read_attributes, tensors)]
-        found = list(map(select_attributes, all_held))
-        self._joined[held] = _Joined(all_held, found, names, by)
+        joined = _Joined([held, *map(read_attributes, tensors)], [], names, by)
+        self._joined[held] = joined
+        self._new.append(joined)
+
+    def settle(self) -> None:
+        """All is put on them that is there where the ways join."""
+        for joined in self._new:
+            joined.found[:] = map(select_attributes, joined.held)
+        self._new.clear()
 
     def find_names(self, tensor: torch.Tensor) -> set[str]:
         """What may be on a tensor, and is not."""
@@ -96,20 +101,3 @@ def _refuse_set(name: str, line: Location | None, by: Any) -> CaptureError:
 def list_attributes(tensor: torch.Tensor) -> Attributes:
     """What users have put on a tensor."""
     return select_attributes(read_attributes(tensor))
-
-
-def select_attributes(held: Held) -> Attributes:
-    """What is the users' among the attributes of a tensor."""
-    return [each for each in held.items() if each[0] not in OF_THE_HOUSE]
-
-
-OF_THE_HOUSE = frozenset(
-    (
-        *("memo", "constant_version", "_is_param", "_is_buffer", "persistent"),
-        # torch's C++ keeps the sizes that it asked a class for on the tensor
-        *("_sizes_capsule", "_sizes_capsule_len", "_strides_capsule", "_strides_capsule_len"),
-        *("_sym_sizes_capsule", "_sym_sizes_capsule_len"),
-        *("_sym_strides_capsule", "_sym_strides_capsule_len"),
-    )
-)
-"""Attributes that fakes have beside those in slots."""

@@ -39,7 +39,6 @@ from torch import nn
 from torch._ops import OpOverload, OpOverloadPacket
 
 from lostwax.cache import PerClass, cached_by_identity
-from lostwax.capture.aliasing.attributes import select_attributes
 from lostwax.capture.python.code_names import (
     argument_defaults,
     closure_variables,
@@ -61,7 +60,7 @@ from lostwax.capture.python.function_holders import CACHED
 from lostwax.capture.python.iterators import Stream
 from lostwax.capture.state.snapshot import fill
 from lostwax.classes import SYMBOLIC
-from lostwax.fake.asked_tensor import read_attributes
+from lostwax.fake.asked_tensor import read_attributes, select_attributes
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import Seen
 from lostwax.location import is_user_code, is_user_file

@@ -256,6 +256,7 @@ class Choice:
         self._given = {name: build(results) for name, build in variables.items()}
         for place, content in places:
             place.write(content(results))
+        self._tracer.attributes.settle()
 
     def _plan_variables(self, merging: Merging) -> dict[str, Build]:
         found: dict[str, Build] = {}
@@ -320,7 +321,18 @@ class Choice:
     def _plan_attributes(
         self, merging: Merging, place: ChangedPlace, t: dict[str, Any], f: dict[str, Any]
     ) -> Callable[[Sequence[Any]], Content]:
-        """What is put on a tensor: what cannot be one is refused if it is asked for."""
+        """What is put on a tensor: what cannot be one is refused where it is asked for; and
+        here, if the next call would find it."""
+        for key in {**t, **f} if place.is_lasting else ():
+            if not is_same_number(t.get(key, GONE), f.get(key, GONE)):
+                raise CaptureError(
+                    f"data decide what is put on a tensor that is there before the call, {key}.\n"
+                    f"  at {self._where}\n"
+                    "  why: the next call of the original finds it, and a program keeps tensors "
+                    "alone\n"
+                    '  instead: keep it in a buffer, self.register_buffer("n", torch.zeros(())); '
+                    "or in a variable beside the tensor"
+                )
         builds, differing = merging.merge_attributes(place.name, t, f)
 
         def build(results: Sequence[Any]) -> Content:

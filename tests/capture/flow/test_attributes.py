@@ -4,6 +4,7 @@ is put on it: as in eager, or refused with the line that asks."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -64,6 +65,23 @@ def _chosen(m: Any, x: Any) -> Any:
     a.scale, b.scale = 7, 3
     y = a if x.sum() > 0 else b
     return y * y.scale
+
+
+def _none_or_a_number(m: Any, x: Any) -> Any:
+    y = x * 1
+    y.k = None
+    if x.sum() > 0:
+        y.k = 3
+    return y if y.k is None else y * y.k
+
+
+def _copied(m: Any, x: Any) -> Any:
+    y = x * 1
+    y.k, y.all = 3, [x + 1]
+    z = deepcopy(y)
+    y.all.append(x)
+    w = z if x.sum() > 0 else y + 1
+    return w * getattr(w, "k", 1) + len(z.all) - len(y.all)
 
 
 def _asked_by_dict(m: Any, x: Any) -> Any:
@@ -175,9 +193,10 @@ def _set_on_what_a_function_makes(m: Any, x: Any) -> Any:
 
 
 CAPTURED: list[Program] = [
-    _put_on_two, _put_on_one, _put_on_what_was_there, _chosen, _asked_by_dict, _hides_a_method,
-    _chosen_weight, _of_weights, _swapped, _returned_numbers, _returned_early, _picked,
-    _counted_in_a_loop, _written_after, _nobody_asks, _set_on_what_a_function_makes,
+    _put_on_two, _put_on_one, _put_on_what_was_there, _chosen, _none_or_a_number, _asked_by_dict,
+    _hides_a_method, _copied, _chosen_weight, _of_weights, _swapped, _returned_numbers,
+    _returned_early, _picked, _counted_in_a_loop, _written_after, _nobody_asks,
+    _set_on_what_a_function_makes,
 ]  # fmt: skip
 
 
@@ -285,6 +304,21 @@ def _on_a_weight(m: Any, x: Any) -> Any:
     return x * m.w
 
 
+def _on_a_weight_in_any_case(m: Any, x: Any) -> Any:
+    m.w.n = 1
+    return x * 2 if x.sum() > 0 else x * m.w
+
+
+MASK: Any = torch.ones(3)
+MASK.n = 4
+
+
+def _on_a_global(m: Any, x: Any) -> Any:
+    if x.sum() > 0:
+        MASK.n = 5
+    return x * MASK.n
+
+
 def _hidden_in_a_loop(m: Any, x: Any) -> Any:
     t = x.abs() + 1
     t.mode = "a"
@@ -324,7 +358,9 @@ def _appended(m: Any, x: Any) -> Any:
 SET: list[tuple[Program, str]] = [
     (_set_later, r"n is set on a tensor, and data decide which tensor it is\.\n  at .*: y\.n = 5"),
     (_set_later_on_the_other, r"n is set on a tensor, and data decide which .*\n  at .*: a\.n = 5"),
-    (_on_a_weight, r"parameter w is given the attribute n\.\n  at .*: m\.w\.n = 1"),
+    (_on_a_weight, r"put on a tensor that is there before the call, n\.\n  at .*: if x\.sum"),
+    (_on_a_global, r"put on a tensor that is there before the call, n\.\n  at .*: if x\.sum"),
+    (_on_a_weight_in_any_case, r"parameter w is given the attribute n\.\n  at .*: m\.w\.n = 1"),
     (_hidden_in_a_loop, r"in a loop on data mode is put on a tensor\.\n  at .*: while"),
     (_new_in_a_loop, r"in a loop on data n of (t|a tensor) is set or deleted\.\n  at .*: while"),
     (_hidden_on_one_side, r"mode is 'a' on the True side, and not set on the False side\.\n  at "),

@@ -51,7 +51,7 @@ def select_attributes(held: Held) -> list[tuple[str, Any]]:
 
 _OF_THE_HOUSE = frozenset(
     (
-        *("memo", "constant_version", "_is_param", "_is_buffer", "persistent"),
+        *("memo", "constant_version", "_is_param", "_is_parameter", "_is_buffer", "persistent"),
         # torch's C++ keeps the sizes that it asked a class for on the tensor
         *("_sizes_capsule", "_sizes_capsule_len", "_strides_capsule", "_strides_capsule_len"),
         *("_sym_sizes_capsule", "_sym_sizes_capsule_len"),
@@ -239,8 +239,8 @@ class AskedTensor(torch.Tensor):
 
     def __getattr__(self, name: str) -> Any:
         """What a user has put on the real tensor."""
-        self.fake_mode.observer.note_missing(self, name)
-        if not name.startswith("__"):
+        if not name.startswith("__") and name not in _OF_THE_HOUSE:
+            self.fake_mode.observer.note_missing(self, name)
             self.fake_mode.observer.note_question(self, f"attribute {name}")
             real = self._find_real()
             if real is not None and name in vars(real):

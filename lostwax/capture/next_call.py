@@ -44,7 +44,7 @@ def check_next_call(
     program: ExportedProgram, capture: Callable[[], ExportedProgram], told: str
 ) -> None:
     """Refuse the program if it keeps tensors, and the next call would be another one. `capture`
-    captures the call, of which was `told` what it leaves."""
+    captures the call, of which was `told` what it leaves. This takes up to three captures more."""
     if not any(spec.kind in _KEPT for spec in program.graph_signature.output_specs):
         return
     first = _Calling()
@@ -52,22 +52,31 @@ def check_next_call(
     if not first.left:
         return
     second = _Calling(first.left)
-    try:
-        difference = find_difference(program, _capture_quietly(second, capture))
-    except Exception as error:
-        if asks_data(error):
-            raise
-        difference = f"it raises {type(error).__name__}: {error}"
-    finally:
-        second.put_back()
+    difference = _find_difference(program, second, capture)
+    if difference is None and second.left:  # and so on: the answers to what it asks may change
+        doubted = [(at, {k: _doubt(v) for k, v in left.items()}) for at, left in first.left]
+        difference = _find_difference(program, _Calling(doubted), capture)
     if difference is not None:
         raise CaptureError(
-            f"{told.partition('; the program')[0]}, and its next call is another program: "
+            f"{told.partition('; the program')[0]}, and a later call is another program: "
             f"{difference}\n"
             "  why: of what the module keeps from call to call, a program keeps tensors alone\n"
             '  instead: keep it in a buffer, self.register_buffer("n", torch.zeros(())), and '
             "compute with that"
         )
+
+
+def _find_difference(
+    program: ExportedProgram, calling: _Calling, capture: Callable[[], ExportedProgram]
+) -> str | None:
+    try:
+        return find_difference(program, _capture_quietly(calling, capture))
+    except Exception as error:
+        if asks_data(error):
+            raise
+        return f"it raises {type(error).__name__}: {error}"
+    finally:
+        calling.put_back()
 
 
 def _capture_quietly(calling: _Calling, capture: Callable[[], ExportedProgram]) -> ExportedProgram:
@@ -103,6 +112,9 @@ class _Calling:
             old, new = dict(before), dict(after)
             pairs = {key: (old.get(key, GONE), new.get(key, GONE)) for key in {**old, **new}}
             changed = {key: _find_number(*pair) for key, pair in pairs.items() if _is_other(*pair)}
+            for known, values in self._before:  # where it is as it was before the first call
+                if known is holder:
+                    changed = {k: v for k, v in changed.items() if _is_other(values.get(k), v)}
             if changed and not isinstance(holder, ContextVar):
                 self.left.append((holder, changed))
         return made
@@ -138,3 +150,40 @@ def _find_number(old: Any, new: Any) -> Any:
     if isinstance(new, torch.SymBool):
         return old is not True
     return 618033 if isinstance(new, torch.SymInt) else 0.618033
+
+
+# --------------------------------------------------------------------------------- doubtful numbers
+
+
+def _doubt(value: Any) -> Any:
+    """The number, as one that answers each question otherwise than it should: if that makes no
+    difference, nothing depends on the answers."""
+    return _DOUBTFUL[type(value)](value) if type(value) in _DOUBTFUL else value
+
+
+def _make_doubtful(cls: type) -> type:
+    def compute(name: str) -> Any:
+        own = getattr(cls, name)
+        return lambda self, *others: _doubt(own(self, *others))
+
+    def answer(name: str) -> Any:
+        own = getattr(cls, name)
+
+        def ask(self: Any, *others: Any) -> Any:
+            found = own(self, *others)
+            return found if found is NotImplemented else not found
+
+        return ask
+
+    methods = {name: compute(name) for name in _COMPUTING if hasattr(cls, name)}
+    methods.update({name: answer(name) for name in _ASKING}, __hash__=cls.__hash__)
+    return type(f"doubtful {cls.__name__}", (cls,), methods)
+
+
+_ASKING = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__")
+_TWO_SIDED = ("add", "sub", "mul", "floordiv", "mod", "truediv", "pow", "and", "or", "xor")
+_COMPUTING = (
+    *(f"__{side}{name}__" for name in _TWO_SIDED for side in ("", "r")),
+    *("__neg__", "__abs__", "__invert__"),
+)
+_DOUBTFUL = {cls: _make_doubtful(cls) for cls in (int, float)}

@@ -107,6 +107,20 @@ def _into_an_argument(m: Any, x: Any) -> Any:
     return x * 1
 
 
+def _each_third_time(m: Any, x: Any) -> Any:
+    m.count += 1
+    m.total += 1
+    if m.count % 3 == 0:
+        m.total += 5
+    return m.total * 1 if x.sum() > 0 else m.total * 2
+
+
+def _after_some_time(m: Any, x: Any) -> Any:
+    m.count = min(m.count + 1, 5)
+    m.total += x
+    return m.total * 1 if m.count <= 2 else m.total * 2
+
+
 def _raises_later(m: Any, x: Any) -> Any:
     if m.count:
         raise ValueError("once")
@@ -126,6 +140,8 @@ READ: list[tuple[Program, str]] = [
     (_at_first, "sets its attribute rows, which was None, to 3"),
     (_of_data, "sets its attribute last, which was 0.0, to"),
     (_into_an_argument, "sets its attribute count, which was 0, to 1"),
+    (_each_third_time, "sets its attribute count, which was 0, to 1"),
+    (_after_some_time, "sets its attribute count, which was 0, to 1"),
     (_raises_later, "sets its attribute count, which was 0, to 1"),
 ]
 
@@ -136,7 +152,7 @@ def test_a_number_that_the_next_call_reads_is_refused(body: Program, pattern: st
     module = Counting(body)
     before = deepcopy(vars(module.box)), [*module.counts], {**vars(module)}
     with pytest.raises(
-        CaptureError, match=f"{pattern}[\\s\\S]*its next call is another program"
+        CaptureError, match=f"{pattern}[\\s\\S]*a later call is another program"
     ) as e:
         export(module, (X,))
     assert "keep it in a buffer, self.register_buffer" in str(e.value)
@@ -150,6 +166,23 @@ def _nothing_reads_it(m: Any, x: Any) -> Any:
     return m.total * 2 if x.sum() > 0 else m.total * 1
 
 
+def _told_from_time_to_time(m: Any, x: Any) -> Any:
+    m.count += 1
+    if m.count % 2 == 0:
+        TOLD.append(m.count)
+    m.total += x
+    return m.total * 1
+
+
+def _there_and_back(m: Any, x: Any) -> Any:
+    m.count = 1 - m.count
+    m.total += x * (2 if m.count in (0, 1) else 3)
+    return m.total * 1
+
+
+TOLD: list[int] = []
+
+
 def _set_before_it_is_read(m: Any, x: Any) -> Any:
     m.rows = x.shape[0]
     m.last = x.sum().item()
@@ -157,7 +190,9 @@ def _set_before_it_is_read(m: Any, x: Any) -> Any:
     return m.total * 1
 
 
-SET: list[Program] = [_nothing_reads_it, _set_before_it_is_read]
+SET: list[Program] = [
+    _nothing_reads_it, _told_from_time_to_time, _there_and_back, _set_before_it_is_read,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("is_dynamic", [False, True])

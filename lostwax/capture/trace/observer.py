@@ -83,7 +83,8 @@ class CaptureObserver(Observer):
                 self._note(fake, what, user_location())
 
     def note_missing(self, fake: FakeTensor, name: str) -> None:
-        self._tracer.attributes.check_read(fake, name)
+        if name or is_asked_by_user():
+            self._tracer.attributes.check_read(fake, name)
 
     def note_question_at(
         self,

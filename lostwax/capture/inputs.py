@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from lostwax.capture.aliasing import state_views
+from lostwax.capture.aliasing.foreign_views import check_foreign_views
 from lostwax.capture.aliasing.storage import check_layout
 from lostwax.capture.python.assignments import line_that_sets
+from lostwax.capture.python.code_names import outline
 from lostwax.capture.state.module_state import ModuleState, StateSlot, check_replacement_type
 from lostwax.capture.state.unkept_changes import note_change
 from lostwax.capture.trace.grad_marks import Holding, check_attributes, refuse_replaced
@@ -268,6 +270,7 @@ class CaptureInputs:
     ) -> Iterator[tuple[StateSlot, Value, StateWrite]]:
         """The parameters and buffers that have another value now, and how they got it. In the
         places of `reassigned` there are other tensors. `grad`: are gradients enabled?"""
+        written: list[tuple[str, torch.Tensor]] = []
         for slot, fake in self.slots if reassigned or self._is_state_written() else ():
             again = reassigned.get(slot.name)
             if again is None:
@@ -275,7 +278,19 @@ class CaptureInputs:
             else:
                 new = self._replacement_value(slot, fake, again, grad)
             if new is not None:
+                written += [(f"the {slot.kind} {slot.name}", slot.tensor)] if again is None else []
                 yield slot, new, self._write_kind(fake, again)
+        if written:
+            self._check_foreign_views(written)
+
+    def _check_foreign_views(self, written: list[tuple[str, torch.Tensor]]) -> None:
+        tracer = self.tracer
+        assert tracer.watched is not None
+        modules, reach, _ = tracer.watched
+        others = [(f"the {slot.kind} {slot.name}", slot.tensor) for slot, _ in self.slots]
+        others += [(f"a tensor of size {tuple(t.shape)}", t) for t, _ in tracer.constants]
+        names = {name for each in reach.functions for name in outline(each.__code__).names}
+        check_foreign_views(written, others, modules, names)
 
     def written_inputs(self) -> Iterator[tuple[str, Value]]:
         """The user's tensors that have another value now, by name."""

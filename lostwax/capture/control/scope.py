@@ -37,6 +37,10 @@ class TrackedState(NamedTuple):
     version: int
 
 
+_NEVER = -1
+"""The version at which a view was right that was not taken yet."""
+
+
 class Scope:
     """A region while it is recorded."""
 
@@ -71,6 +75,13 @@ class Scope:
             version = tracked.version if isinstance(tracked, Root) else 0
             state = TrackedState(tracked.value, tracked.seen, tracked.view, version)
             self._before[tracked] = state
+
+    def keep_views(self, tracked: Tracked) -> None:
+        """The region has come by a tensor from before it, and taken it as a view: after the region,
+        that is to be taken again."""
+        for each in tracked.way()[1:]:
+            if each not in self._before:
+                self._before[each] = TrackedState(each.value, _NEVER, each.view, 0)
 
     @contextmanager
     def record(self, facts: Sequence[BoolExpr] = ()) -> Iterator[None]:

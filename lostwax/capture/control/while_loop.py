@@ -82,7 +82,7 @@ class _While:
             if not loop.is_changed_by(body):
                 break
         results = append_while(loop, condition, body, additional)
-        return pytree.tree_unflatten(results, structure)
+        return pytree.tree_unflatten(results, body.structure)
 
     def _record_condition(
         self, cond_fn: Callable[..., Any], args: Sequence[Any]

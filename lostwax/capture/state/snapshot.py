@@ -157,7 +157,8 @@ class Snapshot:
 
     def _add_tensor(self, tensor: torch.Tensor) -> None:
         if type(tensor) in TENSORS and tensor.layout is torch.strided and tensor.is_leaf:
-            memory, alias = tensor.untyped_storage()._cdata, tensor.detach()
+            with torch._C._DisableTorchDispatch():  # a capture that looks does not compute
+                memory, alias = tensor.untyped_storage()._cdata, tensor.detach()
             marks = tensor.requires_grad, tensor.grad
             self.tensors.append(PlainTensor(tensor, *marks, memory, alias))
 

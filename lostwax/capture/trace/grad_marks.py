@@ -245,7 +245,7 @@ def _check_joined(value: Value, path: str) -> None:
 def check_next_gradient(what: str, left: Value) -> None:
     """State that is left with a gradient has one in the next call: there a write that autograd does
     not see keeps it, and here, where it had none, there was none to keep."""
-    if is_differentiable(left):
+    if is_differentiable(left) and finds_gradient(left) is not False:
         raise CaptureError(
             f"{what} is written to where autograd does not see it (x.data, no_grad), and is left "
             "with a gradient of what else is written to it.\n"

@@ -192,6 +192,9 @@ class _Reading:
         if step.target is torch.ops.higher_order.cond:
             one, other = (self.find(graph.outputs[at]) for graph in graphs)
             return one if one is other else None
+        if step.target is with_gradient:
+            reached = {self.find(each) for each in step.args[2]}
+            return True if True in reached else None if None in reached else False
         is_while = step.target is torch.ops.higher_order.while_loop
         if not is_while and step.target is not torch.ops.higher_order.scan:
             return None

@@ -80,13 +80,22 @@ def _view_state(
         for view in views_of_state(fake.fake_type, root):
             out = tracer.evaluate(view.func, (out, *view.args), view.kwargs)
     fake.tracked = out.tracked
+    _outlive_scope(tracer, out)
     tracer.state_views.append((tensor, root))
 
 
 def detach(tracer: Tracer, tensor: torch.Tensor) -> FakeTensor:
     """Record that a tensor is detached."""
     args = (tracer.adopt(tensor),)
-    return detach_fake(tracer, operator(aten.detach.default), args, {})  # type: ignore[no-any-return]
+    found: FakeTensor = detach_fake(tracer, operator(aten.detach.default), args, {})
+    _outlive_scope(tracer, found)
+    return found
+
+
+def _outlive_scope(tracer: Tracer, fake: FakeTensor) -> None:
+    """A tensor from before the capture is not that region's which comes by it first."""
+    if tracer.scope is not None:
+        tracer.scope.keep_views(fake.tracked)
 
 
 def check_no_input(root: Root) -> None:

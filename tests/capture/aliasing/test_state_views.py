@@ -140,6 +140,30 @@ def _by_torch(program: Any) -> Any:
     return torch.export.load(file).module()
 
 
+@case(several)
+def first_read_in_a_branch(m: Any, x: Any) -> Any:
+    m.h.add_(1)
+    y = torch.cond(x.sum() > 0, lambda: x * m.views["a"].sum(), lambda: x - m.views["a"].sum(), ())
+    return y + m.views["a"].sum()
+
+
+@case(parts)
+def written_on_one_side(m: Any, x: Any) -> Any:
+    if x.sum() > 0:
+        m.h.add_(1)
+        x = x * m.parts[0].sum()
+    return x + m.parts[1].sum()
+
+
+@case(a_view)
+def written_in_a_loop(m: Any, x: Any) -> Any:
+    turns = torch.zeros(())
+    while turns < x.abs().sum():
+        m.h.add_(1)
+        turns = turns + m.v.abs().sum() + 1
+    return x * m.v + turns
+
+
 WAYS: dict[str, Callable[[Any], Any]] = {
     "module": lambda program: program.module(),
     "decomposed": lambda program: program.run_decompositions().module(),
@@ -349,3 +373,39 @@ def test_a_history_that_a_detached_tensor_would_keep_is_refused() -> None:
     eager, ours = Detached(quiet=True), lostwax.export(Detached(quiet=True), (x,)).module()
     for _ in range(2):
         torch.testing.assert_close(ours(x), eager(x))
+
+
+FOREIGN: dict[str, tuple[Keep, Body]] = {
+    "a tensor of numpy's memory": (
+        lambda m: setattr(m, "same", torch.from_numpy(m.h.numpy())),
+        lambda m, x: m.h.mul_(2).sum() * x + m.same.sum(),
+    ),
+    "an array": (
+        lambda m: setattr(m, "same", m.h.numpy()),
+        lambda m, x: m.h.mul_(2).sum() * x + float(m.same[0]),
+    ),
+    "part of an array, backwards": (
+        lambda m: setattr(m, "same", m.w.detach().numpy()[::-1, 1:]),
+        lambda m, x: m.w.data.mul_(2).sum() * x + torch.tensor(m.same.copy()).sum(),
+    ),
+    "a buffer of the same memory": (
+        lambda m: m.register_buffer("same", torch.from_dlpack(m.h)[2:]),
+        lambda m, x: m.h.mul_(2).sum() * x + m.same.sum(),
+    ),
+}
+
+
+@pytest.mark.parametrize(("keep", "body"), FOREIGN.values(), ids=FOREIGN)
+def test_memory_that_numpy_shows_is_refused_if_it_is_written(keep: Keep, body: Body) -> None:
+    text = _refused(keep, body)
+    assert "is written to, and shares memory with" in text
+    assert "through numpy or DLPack" in text
+    assert "instead: take both of the same tensor" in text
+
+
+@pytest.mark.parametrize(
+    ("keep", "body"), [(keep, lambda m, x: x * m.h) for keep, _ in FOREIGN.values()]
+)
+def test_memory_that_numpy_shows_is_not_asked_for_otherwise(keep: Keep, body: Body) -> None:
+    module, x = Keeping(keep, body), torch.ones(6)
+    torch.testing.assert_close(lostwax.export(module, (x,)).module()(x), module(x))

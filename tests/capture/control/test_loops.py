@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 import torch._higher_order_ops as operators
+import torch.utils._pytree as pytree
 
-from lostwax import Dim
+from lostwax import Dim, export
 from tests.capture.control.compare import agree
 
 X = torch.arange(12.0).view(4, 3) / 7 + 0.1
@@ -146,6 +147,63 @@ WHILE = [
 def test_while_as_python(program: Any) -> None:
     with torch.no_grad():
         agree(program, (X,), (X * 0.1,), (-X + 3,), (X + 9,))
+
+
+def _three_turns(self: Any, x: Any, step: Any, start: Any) -> Any:
+    turn = torch.zeros((), dtype=torch.int64)
+    return operators.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, step(y)), (turn, start))[1]
+
+
+CLOSURES = {
+    "the input": lambda self, x: _three_turns(self, x, lambda y: y * x, torch.ones(4, 3)),
+    "the input, also handed on": lambda self, x: _three_turns(self, x, lambda y: y * x + x, x),
+    "what is computed": lambda self, x: _three_turns(self, x, lambda y: y * x.sin() + x.exp(), x),
+    "parameters": lambda self, x: _three_turns(self, x, self.linear, self.linear(x)),
+    "a buffer": lambda self, x: _three_turns(self, x, lambda y: y * (self.total + 2), x),
+    "what is detached": lambda self, x: _three_turns(self, x, lambda y: y * x.detach(), x),
+    "a loop in a loop": lambda self, x: _three_turns(
+        self, x, lambda y: _three_turns(self, x, lambda z: z * x + y, y), x
+    ),
+    "a branch in a loop": lambda self, x: _three_turns(
+        self, x, lambda y: torch.cond(y.sum() > 1, lambda: y * x, lambda: y - x * x, ()), x
+    ),
+}
+
+
+@pytest.mark.parametrize("program", CLOSURES.values(), ids=CLOSURES)
+def test_gradients_reach_what_a_loop_closes_over(program: Any) -> None:
+    """Python's own loop is the truth: torch 2.13 differentiates `while_loop` wrongly there, x ** 3
+    as x * x."""
+    agree(program, (X,), (X * -0.4,), gradients=True)
+
+
+RETURNED: dict[str, tuple[Any, Any]] = {
+    "a dict": (lambda y: {"y": y["y"] * 2, "z": y["z"] + 1}, lambda x: {"y": x, "z": x + 1}),
+    "one tensor": (lambda y: y * 2, lambda x: x),
+    "a list": (lambda y: [y * 2], lambda x: x),
+    "tuples in a tuple": (lambda y: ((y * 2,),), lambda x: x),
+}
+
+
+@pytest.mark.parametrize(("step", "start"), RETURNED.values(), ids=RETURNED)
+def test_while_loop_returns_what_its_body_does(step: Any, start: Any) -> None:
+    """As torch's does (it takes seconds), which compares what is handed on flat."""
+
+    def program(x: torch.Tensor) -> Any:
+        return operators.while_loop(
+            lambda y: pytree.tree_leaves(y)[0].sum() < 20, step, (start(x),)
+        )
+
+    expected = step(start(X))
+    while pytree.tree_leaves(expected)[0].sum() < 20:
+        expected = step(pytree.tree_unflatten(pytree.tree_leaves(expected), _spec_of(start(X))))
+    found = export(program, (X,)).module()(X)
+    assert pytree.tree_structure(found) == pytree.tree_structure(expected)
+    torch.testing.assert_close(found, expected)
+
+
+def _spec_of(value: Any) -> Any:
+    return pytree.tree_structure(value)
 
 
 def by_size(self: Any, x: Any) -> Any:

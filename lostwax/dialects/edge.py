@@ -46,7 +46,7 @@ from lostwax.ir.signature import (
     TensorArgument,
 )
 from lostwax.ir.text import source_place, type_text
-from lostwax.types import TensorType
+from lostwax.types import TensorType, channels_last_strides
 
 aten = torch.ops.aten
 
@@ -247,6 +247,8 @@ class _GraphLowering:
         args, kwargs = map_arg((node.args, node.kwargs), self.new.__getitem__)
         copy = self.writer.append(node.op, node.name, node.target, args, kwargs)
         copy.meta.update(node.meta)
+        if "val" in node.meta and not _is_channels_last(node.meta["val"]):
+            copy.meta["val"] = self._lay_out(node.meta["val"])
         self.new[node] = copy
         return copy
 
@@ -400,6 +402,14 @@ _LAYOUTS = {
 """Operators that are about layouts, and how each is lowered."""
 
 _DROPPED = frozenset((aten._assert_tensor_metadata.default,))
+
+
+def _is_channels_last(value: Any) -> bool:
+    """Does an input come so? The runtime takes that, and all others as the dialect has them."""
+    if not isinstance(value, FakeTensor) or value.ndim != 4:
+        return False
+    t = value.fake_type
+    return not t.is_contiguous and t.stride == channels_last_strides(t.size)
 
 
 def _takes_tensor(argument: Any) -> bool:

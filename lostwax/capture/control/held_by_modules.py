@@ -26,7 +26,8 @@ class ModulesMoment(NamedTuple):
     held: list[dict[str, Any]]
     """Their attributes, parameters, buffers and submodules."""
     places: Places
-    """What snapshots do not know of: arrays, and attributes of tensors."""
+    """What snapshots do not know of: arrays, attributes of tensors, what C keeps in an object, and
+    the classes of the modules themselves."""
 
 
 class HeldByModules:
@@ -48,7 +49,7 @@ class HeldByModules:
         if self._last is not None and self._is_untouched(self._last):
             return self._last
         snapshot, held = Snapshot(self._modules), list(map(dict.copy, self._held))
-        self._last = ModulesMoment(snapshot, held, _find_more(held, snapshot))
+        self._last = ModulesMoment(snapshot, held, _find_more(self._modules, held, snapshot))
         return self._last
 
     def _is_untouched(self, since: ModulesMoment) -> bool:
@@ -116,8 +117,12 @@ def _find_owner(held: dict[str, Any]) -> str:
     return "self" if "training" in held else "a module"
 
 
-def _find_more(held: list[dict[str, Any]], snapshot: Snapshot) -> Places:
+def _find_more(
+    modules: Sequence[nn.Module], held: list[dict[str, Any]], snapshot: Snapshot
+) -> Places:
     found = Places(Seen())
+    for module in modules:
+        found.note_class("self", module)
     for each in held:
         for name, value in each.items():
             if HAS_MORE[type(value)]:

@@ -14,6 +14,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import partial
+from gc import get_referents
 from io import BytesIO, StringIO
 from itertools import chain
 from operator import is_
@@ -22,7 +23,10 @@ from types import (
     BuiltinFunctionType,
     CodeType,
     EllipsisType,
+    FrameType,
     FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
     MethodDescriptorType,
     MethodType,
     MethodWrapperType,
@@ -47,6 +51,7 @@ from lostwax.capture.python.code_names import (
 )
 from lostwax.capture.python.containers import (
     CLASSES,
+    GENERATORS,
     GONE,
     HOLDERS,
     STREAMS,
@@ -57,6 +62,7 @@ from lostwax.capture.python.containers import (
     parts,
 )
 from lostwax.capture.python.function_holders import CACHED
+from lostwax.capture.python.hidden_state import HIDES, Fixed, Hidden, TorchSettings, is_value
 from lostwax.capture.python.iterators import Stream
 from lostwax.capture.state.snapshot import fill
 from lostwax.classes import SYMBOLIC
@@ -142,7 +148,8 @@ class Places:
         """The dictionaries of tensors without attributes of the user's."""
         self._count = 0
         """How much there was in these."""
-        self._seen: dict[int, Any] = {id(sys.modules): sys.modules}
+        known = (sys.modules, sys.stdout, sys.stderr)  # what is printed is nobody's
+        self._seen: dict[int, Any] = {id(each): each for each in known}
 
     # ---------------------------------------------------------------------------------- the walk
 
@@ -170,13 +177,19 @@ class Places:
         if key not in self._found:
             self._found[key] = Place(name, value, _READERS[type(value)](value))
 
+    def note_class(self, name: str, value: Any) -> None:
+        self.note(f"the class of {name}", Fixed(value, _CLASS), (_CLASS, id(value)))
+
     def open_function(self, _: str, function: FunctionType) -> Iterable[Named]:
         code = function.__code__
         if not is_user_code(code):  # it may be a decorator's
             return [] if "stands_for" in vars(function) else closure_variables(function)
         self.functions.append(function)
         self.note(function.__name__, vars(function))
+        self.note(f"the defaults of {function.__name__}", Fixed(function, _DEFAULTS), -id(function))
         found: list[Named] = []
+        if function.__kwdefaults__:
+            self.note(function.__name__, function.__kwdefaults__)
         if function.__defaults__ or function.__kwdefaults__:
             found += argument_defaults(function)
         if function.__closure__:
@@ -300,7 +313,17 @@ class Places:
     def open_stream(self, name: str, value: Any) -> Iterable[Named]:
         self.leads_on = True
         self.note(name, value)
-        return ()
+        is_pythons = hasattr(value, "gi_frame") or GENERATORS[type(value)]
+        return () if is_pythons else [(name, each) for each in get_referents(value)]
+
+    def open_hidden(self, name: str, value: Any) -> Iterable[Named]:
+        """An object of C."""
+        self.leads_on = True
+        if is_value(value):
+            return ()
+        place = Hidden(value)
+        self.note(name, place, -id(value))
+        return [(name, each) for each in place.leads_to()]
 
     def open_container(self, name: str, value: Any) -> Iterable[Named]:
         if not isinstance(value, (tuple, frozenset)):
@@ -315,6 +338,9 @@ class Places:
         """An object of the user's, or a container of a class of its own."""
         self.leads_on = True
         found: list[Named] = []
+        if HIDES[type(value)]:
+            found += self.open_hidden(name, value)
+        self.note_class(name, value)
         for part in parts(value):
             if not isinstance(part, tuple):
                 self.note(name, part)
@@ -473,6 +499,7 @@ _KNOWN_READERS: dict[type, Callable[[Any], Any]] = {
     bytearray: bytes,
     array: lambda value: (value.typecode, value.tobytes()),
     memoryview: lambda value: value.tobytes(),
+    **dict.fromkeys((Hidden, Fixed, TorchSettings), lambda place: place.read()),
     **dict.fromkeys(_FILES, lambda file: None if file.closed else (file.getvalue(), file.tell())),
 }
 _READERS = PerClass(__name__, "readers", _find_reader)
@@ -569,7 +596,9 @@ def _find_opener(cls: type) -> Opener | None:
         return Places.open_wrapper
     if STREAMS[cls]:
         return Places.open_stream
-    return Places.open_object if HOLDERS[cls] else Places.open_other
+    if HOLDERS[cls]:
+        return Places.open_object
+    return Places.open_hidden if HIDES[cls] else Places.open_other
 
 
 _INERT = frozenset(
@@ -577,7 +606,8 @@ _INERT = frozenset(
         NoneType, bool, int, float, complex, str, bytes, EllipsisType, NotImplementedType, range,
         slice, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size,
         *SYMBOLIC, OpOverload, OpOverloadPacket,
-        MethodDescriptorType, WrapperDescriptorType,
+        MethodDescriptorType, WrapperDescriptorType, MemberDescriptorType, GetSetDescriptorType,
+        FrameType,
     )
 )  # fmt: skip
 """Classes of what holds nothing that can change."""
@@ -587,7 +617,11 @@ _ARRAYS = (np.ndarray, bytearray, array, memoryview)
 HAS_MORE = PerClass(
     __name__,
     "more",
-    lambda cls: issubclass(cls, (torch.Tensor, *_ARRAYS, *_FILES, *_WEAK, ContextVar, local)),
+    lambda cls: (
+        issubclass(cls, (torch.Tensor, *_ARRAYS, *_FILES, *_WEAK, ContextVar, local))
+        or STREAMS[cls]
+        or bool(_OPENERS[cls] in (Places.open_hidden, Places.open_object))
+    ),
 )
 """Has it something in it, or attributes, that snapshots of modules do not know of?"""
 IS_CALLED = PerClass(
@@ -625,5 +659,6 @@ _IS_TORCHS = PerClass(
 _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _LIBRARY = frozenset(("abc", "enum", "typing"))
 _METHODS = (FunctionType, staticmethod, classmethod, property)
+_DEFAULTS, _CLASS = ("__defaults__", "__kwdefaults__"), ("__class__",)
 _MOST = 20_000
 """How many values we open at most."""

@@ -18,6 +18,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from lostwax.capture.control.held_by_modules import HeldByModules, ModulesMoment
 from lostwax.capture.control.places import Change, Place, Places
 from lostwax.capture.python.assignments import line_that_sets
+from lostwax.capture.python.hidden_state import TorchSettings
 from lostwax.capture.python.iterators import Stream
 from lostwax.capture.python.reach import Reach
 from lostwax.capture.state.global_state import KeptBefore, read_keeper
@@ -60,6 +61,7 @@ class PythonState:
         self._kept = kept
         self.places = Places(self.watched, opens_watched=False)
         """What functions name and hold that have begun, as it was before they did."""
+        self.places.note("a setting of torch's", TorchSettings(), "settings")
         for function in reach.functions:
             self.places.add(function.__name__, function)
         reach.add_look(lambda found: self.places.add("a function", found.function))

@@ -211,8 +211,12 @@ def find_attributes(cls: type) -> Any:
 
 
 def find_slots(cls: type) -> dict[str, Any]:
-    classes = [each for each in cls.__mro__ if "__slots__" in vars(each)]
-    named = [(name, place) for each in classes for name, place in vars(each).items()]
+    return {name: place for each in cls.__mro__ for name, place in find_own_slots(each).items()}
+
+
+def find_own_slots(cls: type) -> dict[str, Any]:
+    """Those that the class itself has; classes of C have members, too."""
+    named = vars(cls).items() if "__slots__" in vars(cls) else ()
     return {name: place for name, place in named if type(place) is MemberDescriptorType}
 
 

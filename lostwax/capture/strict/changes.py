@@ -37,6 +37,7 @@ from lostwax.capture.python.containers import (
 )
 from lostwax.capture.python.function_caches import is_plain, is_plain_since
 from lostwax.capture.python.function_holders import CACHED
+from lostwax.capture.python.hidden_state import Hidden
 from lostwax.capture.python.iterators import Stream
 from lostwax.capture.python.reach import Reach
 from lostwax.capture.state.global_state import ClosureCell, KeptBefore, WrittenGlobal, read_keeper
@@ -122,6 +123,8 @@ class Before:
                 if not _is_same(was, now):
                     path = f"{holder.name}, {holder}"
                     yield Change(path, holder.name, describe(was), describe(now), "", holder)
+                continue
+            if isinstance(holder, Hidden):  # by it other threads may wait for this one
                 continue
             before, after = list_content(content), read_place(holder)
             has_attributes = isinstance(holder, (ClassAttributes, SlotAttributes))

@@ -1,0 +1,126 @@
+"""What no attribute shows of an object, and a call may change: what C keeps in it (a lock, a queue,
+an open file, a value of `ctypes`), its class, the defaults of a function, torch's own settings.
+
+An object of C is compared by the bytes of which it consists, by the objects that it tells the
+garbage collector of, and by the memory that it shows. What lies behind a pointer (a hash, a socket)
+is not seen. None of it can be put back. Must not call a method of the user's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import io
+from operator import is_
+from typing import Any, NamedTuple
+
+import torch
+
+from lostwax.cache import PerClass
+from lostwax.capture.python.containers import find_own_slots
+
+_HEAD, _POINTER = object.__basicsize__, ctypes.sizeof(ctypes.c_void_p)
+
+
+class Hidden(NamedTuple):
+    """A place: what C keeps in an object."""
+
+    owner: Any
+
+    def read(self) -> Look:
+        owner = self.owner
+        cls = HIDES[type(owner)]
+        content = bytearray(ctypes.string_at(id(owner) + _HEAD, cls.__basicsize__ - _HEAD))
+        for offset in (cls.__weakrefoffset__, cls.__dictoffset__):  # type: ignore[attr-defined]
+            if offset > 0:  # who else knows of it, and attributes, which are read as such
+                content[offset - _HEAD : offset - _HEAD + _POINTER] = bytes(_POINTER)
+        return Look(bytes(content), _read_memory(owner), *gc.get_referents(owner))
+
+    def leads_to(self) -> list[Any]:
+        """The objects in it; not the locks in an event, which whoever waits for it changes."""
+        is_pythons = HIDES[type(self.owner)].__module__ == "threading"
+        return [] if is_pythons else gc.get_referents(self.owner)
+
+
+class Fixed(NamedTuple):
+    """A place: what an object is, and no dictionary holds."""
+
+    owner: Any
+    names: tuple[str, ...]
+
+    def read(self) -> Look:
+        return Look(b"", None, *[_find(self.owner, name) for name in self.names])
+
+
+class TorchSettings(NamedTuple):
+    """A place: what torch computes by."""
+
+    def read(self) -> Look:
+        is_cast = torch._C._is_any_autocast_enabled()
+        return Look(b"", None, torch.is_grad_enabled(), torch.get_default_dtype(), is_cast)
+
+
+class Look:
+    """What was in one of these places."""
+
+    __slots__ = ("_content", "_held", "_shown")
+
+    def __init__(self, content: bytes, shown: Any, *held: Any) -> None:
+        self._content, self._shown, self._held = content, shown, held
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Look) or len(self._held) != len(other._held):
+            return False
+        is_alike = (self._content, self._shown) == (other._content, other._shown)
+        return is_alike and all(map(is_, self._held, other._held))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _find(owner: Any, name: str) -> Any:
+    return type(owner) if name == "__class__" else getattr(owner, name)
+
+
+def _read_memory(value: Any) -> Any:
+    """What an object shows of its memory (`ctypes`, `mmap`), and where a file stands."""
+    try:
+        if isinstance(value, io.IOBase):
+            return io.FileIO.tell(value) if isinstance(value, io.FileIO) else None
+        return memoryview(value).tobytes()
+    except (TypeError, ValueError, OSError, BufferError, NotImplementedError):
+        return None
+
+
+def is_value(owner: Any) -> bool:
+    """Is it told apart from others by what it is, as a date or a pattern? It does not change."""
+    cls = HIDES[type(owner)]
+    try:
+        return cls.__hash__ is not object.__hash__ and cls.__hash__(owner) is not None
+    except TypeError:
+        return False
+
+
+def _find_hiding(cls: type) -> Any:
+    """The class of C whose objects have more in them than attributes and slots."""
+    for each in cls.__mro__[:-1]:
+        if each.__module__ == "threading":  # an event, a semaphore: written in Python, like C's
+            return each
+        base = each.__base__
+        own = each.__basicsize__ - base.__basicsize__
+        for offset in ("__weakrefoffset__", "__dictoffset__"):
+            own -= _POINTER * (getattr(each, offset) > 0 and getattr(base, offset) == 0)
+        own -= _POINTER * len(find_own_slots(each))
+        if own > 0 or each.__itemsize__:
+            package = str(each.__module__).partition(".")[0]
+            return None if package in _HARMLESS or issubclass(each, _SHOWN) else each
+    return None
+
+
+_HARMLESS = frozenset(
+    ("torch", "lostwax", "typing", "_typing", "_abc", "functools", "logging", "weakref", "numpy")
+)
+"""Where classes of C come from whose objects keep what they have found, or are known otherwise."""
+_SHOWN = (type, BaseException, int, float, complex, str, bytes, tuple, list, dict, set, frozenset)
+"""Classes of which all is seen."""
+HIDES = PerClass(__name__, "hides", _find_hiding)
+"""For each class: the class of C among its bases whose objects have what nobody shows, or None."""

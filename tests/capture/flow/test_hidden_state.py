@@ -1,0 +1,275 @@
+"""What one side of an `if` on data changes and no attribute shows: what C keeps in an object, an
+object's class, a function's defaults, torch's settings. It is refused; what only reads is not."""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import decimal
+import functools
+import io
+import itertools
+import logging
+import mmap
+import operator
+import queue
+import re
+import struct
+import sys
+import tempfile
+import threading
+import types
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lostwax import export
+from lostwax.errors import CaptureError
+
+Act = Callable[[Any], Any]
+
+
+class Numbers:
+    factor = 2.0
+
+
+class Others:
+    factor = 3.0
+
+
+class Derived(queue.SimpleQueue):
+    """A class of Python's on one of C's."""
+
+
+class Value(ctypes.Structure):
+    _fields_ = (("number", ctypes.c_int),)
+
+
+def scale(x: Any, by: float = 2.0, *, more: float = 1.0) -> Any:
+    return x * by * more
+
+
+class Choosing(nn.Module):
+    """Does something on one side."""
+
+    def __init__(self, held: Any, act: Act, ask: Callable[[Any], Any] = lambda held: 1) -> None:
+        super().__init__()
+        self.held, self.act, self.ask = held, act, ask
+        self.w = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = x * 1
+        if x.sum() > 0:
+            self.act(self.held)
+            y = x * 2
+        return y * self.w * self.ask(self.held)
+
+
+def count() -> Any:
+    numbers = [0]
+
+    def next_one() -> int:
+        numbers[0] += 1
+        return numbers[0]
+
+    return iter(next_one, 100)
+
+
+def a_file() -> Any:
+    file = tempfile.TemporaryFile("w+")  # noqa: SIM115
+    file.write("1\n2\n3\n")
+    file.seek(0)
+    return file
+
+
+def raw_file() -> Any:
+    return Path(__file__).open("rb", buffering=0)
+
+
+def set_class(held: Any) -> None:
+    held.__class__ = Others
+
+
+def set_defaults(_: Any) -> None:
+    scale.__defaults__ = (5.0,)
+
+
+def set_keywords(_: Any) -> None:
+    assert scale.__kwdefaults__ is not None
+    scale.__kwdefaults__ = {"more": 5.0}
+
+
+def set_precision(held: Any) -> None:
+    held.prec = 3
+
+
+def set_number(held: Any) -> None:
+    held.number = 7
+
+
+def fill(held: Any) -> None:
+    held[0] = 7
+
+
+EFFECTS: dict[str, tuple[Callable[[], Any], Act, Callable[[Any], Any]]] = {
+    "put": (queue.SimpleQueue, lambda q: q.put(1), lambda q: q.qsize()),
+    "put by a map": (queue.SimpleQueue, lambda q: [*map(q.put, [1])], lambda q: q.qsize()),
+    "put to a class of the user's": (Derived, lambda q: q.put(1), lambda q: q.qsize()),
+    "acquire": (threading.Lock, lambda lock: lock.acquire(False), lambda lock: lock.locked()),
+    "acquire again": (threading.RLock, lambda lock: lock.acquire(False), lambda _: 1),
+    "set": (threading.Event, lambda event: event.set(), lambda event: event.is_set()),
+    "count down": (lambda: threading.Semaphore(3), lambda s: s.acquire(False), lambda s: s._value),
+    "write": (a_file, lambda file: file.write("1"), lambda file: file.tell()),
+    "print": (a_file, lambda file: print(1, file=file), lambda file: 1),
+    "read": (a_file, lambda file: file.readline(), lambda file: float(file.readline())),
+    "next line": (a_file, next, lambda file: 1),
+    "read past buffers": (raw_file, lambda file: file.read(1), lambda file: file.tell()),
+    "ctypes": (lambda: (ctypes.c_int * 3)(), fill, lambda held: held[0]),
+    "a structure": (Value, set_number, lambda held: held.number),
+    "mmap": (lambda: mmap.mmap(-1, 16), fill, lambda held: held[0]),
+    "compress": (zlib.compressobj, lambda z: z.compress(b"1"), lambda _: 1),
+    "a context": (decimal.Context, set_precision, lambda held: held.prec),
+    "a callable": (count, next, next),
+    "cycle": (lambda: itertools.cycle([1, 2]), next, next),
+    "a class": (Numbers, set_class, lambda held: held.factor),
+    "defaults": (lambda: None, set_defaults, lambda _: scale(1)),
+    "keyword defaults": (lambda: None, set_keywords, lambda _: scale(1)),
+    "gradients": (lambda: None, lambda _: torch.set_grad_enabled(False), lambda _: 1),
+}
+
+
+@pytest.fixture(autouse=True)
+def _put_back() -> Any:
+    yield
+    torch.set_grad_enabled(True)
+    scale.__defaults__, scale.__kwdefaults__ = (2.0,), {"more": 1.0}
+
+
+@pytest.mark.parametrize(("held", "act", "ask"), EFFECTS.values(), ids=EFFECTS)
+def test_what_one_side_changes_is_refused(held: Any, act: Act, ask: Any) -> None:
+    with pytest.raises(CaptureError) as error:
+        export(Choosing(held(), act, ask), (torch.ones(3),))
+    assert "at tests/capture/flow/test_hidden_state.py" in str(error.value)
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("name", ["acquire", "read", "ctypes", "a callable", "defaults", "a class"])
+def test_what_a_branch_of_cond_changes_is_refused(name: str) -> None:
+    held, act, ask = EFFECTS[name]
+
+    class Branch(Choosing):
+        def forward(self, x: torch.Tensor) -> Any:
+            def double(x: torch.Tensor) -> torch.Tensor:
+                self.act(self.held)
+                return x * 2
+
+            return torch.cond(x.sum() > 0, double, lambda x: x + 1, (x,)) * self.ask(self.held)
+
+    with pytest.raises(CaptureError, match="which is not its own"):
+        export(Branch(held(), act, ask), (torch.ones(3),))
+
+
+@pytest.mark.parametrize("name", ["acquire", "read", "ctypes", "a class", "gradients"])
+def test_what_a_loop_changes_is_refused(name: str) -> None:
+    held, act, ask = EFFECTS[name]
+
+    class Turns(Choosing):
+        def forward(self, x: torch.Tensor) -> Any:
+            while x.sum() < 10:
+                self.act(self.held)
+                x = x * 2
+            return x * self.w
+
+    with pytest.raises(CaptureError):
+        export(Turns(held(), act, ask), (torch.ones(3),))
+
+
+def test_the_text_says_what() -> None:
+    with pytest.raises(CaptureError) as error:
+        export(Choosing(None, EFFECTS["gradients"][1]), (torch.ones(3),))
+    assert "the True side of an `if` on data changes a setting of torch's" in str(error.value)
+    assert "if x.sum() > 0:" in str(error.value)
+    assert "instead: change it before the `if`" in str(error.value)
+
+
+def hold(lock: Any) -> None:
+    with lock:
+        pass
+
+
+def compute_without(_: Any) -> None:
+    with torch.no_grad():
+        torch.ones(3).sum()
+
+
+HARMLESS: dict[str, tuple[Any, Act]] = {
+    "a lock is held": (threading.Lock(), hold),
+    "a condition is told of": (threading.Condition(), hold),
+    "a pattern": (re.compile("a+"), lambda p: p.match("aa").group()),
+    "a getter": (operator.itemgetter(0), lambda get: get([1])),
+    "a partial": (functools.partial(scale, by=3.0), lambda f: f(1)),
+    "a logger": (logging.getLogger("hidden"), lambda log: log.info("%s", 1)),
+    "a warning": (logging.getLogger("hidden"), lambda log: log.debug("no")),
+    "numpy": (np.ones(3), lambda a: np.add.reduce(a) + a.sum()),
+    "a date": (datetime.datetime(2020, 1, 1), lambda d: (d.isoformat(), hash(d))),
+    "a struct": (struct.Struct("f"), lambda s: s.pack(1.0)),
+    "printing": (None, lambda _: print(end="")),
+    "writing to the terminal": (sys.stderr, lambda f: f.write("")),
+    "a proxy": (types.MappingProxyType({"a": 1}), lambda d: d["a"] + d.get("b", 2)),
+    "a view of a dict": ({"a": 1}.items(), len),
+    "a queue that is asked": (queue.SimpleQueue(), lambda q: q.qsize()),
+    "an event that is asked": (threading.Event(), lambda event: event.is_set()),
+    "its own queue": (None, lambda _: queue.SimpleQueue().put(1)),
+    "its own file": (None, lambda _: io.StringIO().write("a")),
+    "its own iterator": (None, lambda _: next(iter([1]))),
+    "its own class": (None, lambda _: set_class(Numbers())),
+    "no gradients meanwhile": (None, compute_without),
+}
+
+
+@pytest.mark.parametrize(("held", "act"), HARMLESS.values(), ids=HARMLESS)
+def test_what_only_reads_is_captured(held: Any, act: Act) -> None:
+    module = Choosing(held, act)
+    run = export(module, (torch.ones(3),)).module()
+    for x in (torch.ones(3), -torch.ones(3)):
+        torch.testing.assert_close(run(x), module(x))
+
+
+def average(m: Any, x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        with torch.no_grad():
+            m.w.mul_(0.5)
+            m.mean.add_(m.w)
+    return x * m.mean
+
+
+def repeat(m: Any, x: torch.Tensor) -> torch.Tensor:
+    n = torch.zeros(())
+    while n < x.abs().sum():
+        with torch.no_grad():
+            m.mean.add_(m.w)
+        n = n + 1
+    return x * m.mean
+
+
+@pytest.mark.parametrize("forward", [average, repeat])
+def test_buffers_may_be_written_without_gradients(forward: Any) -> None:
+    class Averaging(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(3))
+            self.register_buffer("mean", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return forward(self, x)
+
+    eager, run = Averaging(), export(Averaging(), (torch.ones(3),)).module()
+    for x in (torch.ones(3), -torch.ones(3), torch.ones(3)):
+        torch.testing.assert_close(run(x), eager(x))
+        assert run(x).requires_grad is eager(x).requires_grad

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 import lostwax
 from lostwax import Dim
+from lostwax.errors import LoweringError
 from tests.pte.runtime import Runtime, assert_close
 
 
@@ -191,3 +192,62 @@ def test_dimensions_that_are_broadcast_alike_are_one() -> None:
     assert "f32[2, 3, 20]" in listing  # by a scale of each channel
     assert "f32[6, 20]" in listing  # by a mask for all
     assert_close(Runtime(buffer)(*inputs), compute(*inputs))
+
+
+IMAGE = torch.randn(2, 8, 6, 6)
+LAID_OUT = {
+    "split": (lambda norm, x: norm(x.split(4, 1)[1]), IMAGE),
+    "chunk, twice": (lambda norm, x: sum(norm(part) for part in x.chunk(2, 1)), IMAGE),
+    "the best": (lambda norm, x: norm(x.transpose(1, 3).topk(4, 1)[0]), torch.randn(2, 6, 6, 8)),
+    "channels last": (
+        lambda norm, x: norm(x),
+        IMAGE[:, :4].contiguous(memory_format=torch.channels_last),
+    ),
+    "every second channel": (lambda norm, x: norm(x), IMAGE[:, ::2]),
+    "turned": (lambda norm, x: norm(x), IMAGE[:, :4].contiguous().transpose(2, 3)),
+    "repeated": (lambda norm, x: norm(x), torch.randn(1, 4, 1, 6).expand(2, 4, 6, 6)),
+    "a branch": (
+        lambda norm, x: norm(torch.cond(x.sum() > 0, lambda x: x.mT + 0, lambda x: x.mT * 2, (x,))),
+        IMAGE[:, :4].contiguous(),
+    ),
+}
+
+
+@pytest.mark.parametrize(("function", "x"), LAID_OUT.values(), ids=LAID_OUT)
+def test_a_group_norm_takes_what_lies_otherwise(function: Any, x: torch.Tensor) -> None:
+    """torch's kernel asks for one layout; an Edge program has no other."""
+
+    class Norm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.GroupNorm(2, 4)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return function(self.norm, x)
+
+    module = Norm().eval()
+    buffer = lower(module, x)
+    with torch.no_grad():
+        assert_close(lostwax.pte.run(buffer, (x,)), [module(x)])
+
+
+class Lengths(nn.Module):
+    def __init__(self, bound: int | None) -> None:
+        super().__init__()
+        self.bound = bound
+
+    def forward(self, lengths: torch.Tensor) -> torch.Tensor:
+        longest = lengths.max().item()
+        if self.bound is not None:
+            torch._check(longest <= self.bound)
+        return torch.arange(longest)[None] < lengths[:, None]
+
+
+def test_a_range_up_to_the_greatest_length_needs_a_bound() -> None:
+    lengths = torch.tensor([3, 5])
+    runtime = Runtime(lower(Lengths(16), lengths))
+    for given in (lengths, torch.tensor([1, 2]), torch.tensor([16, 0])):
+        assert_close(runtime(given), [Lengths(None)(given)])
+    with pytest.raises(LoweringError, match="the size u0 has no upper bound") as error:
+        lower(Lengths(None), lengths)
+    assert "torch._check(n <= ...) for a size that depends on data" in str(error.value)

@@ -60,7 +60,7 @@ def _find_tensors(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[Memor
         if type(tensor) in TENSORS and tensor.layout is torch.strided and tensor.numel():
             storage = tensor.untyped_storage()
             if base := storage.data_ptr():
-                start, end = byte_span(type_of(tensor))
+                start, end = map(int, byte_span(type_of(tensor)))
                 yield Memory(base + start, base + end, storage._cdata, what)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from lostwax.capture.control.places import HAS_MORE, PLAIN, Change, Place, Places
-from lostwax.capture.python.containers import GONE, is_object, items, key_of
+from lostwax.capture.python.containers import GONE, OBJECTS, is_object, items, key_of
 from lostwax.capture.state.snapshot import Snapshot
 from lostwax.identity import Seen
 
@@ -127,9 +127,13 @@ def _find_more(
         for name, value in each.items():
             if HAS_MORE[type(value)]:
                 found.add(name, value)
+            elif OBJECTS[type(value)]:
+                found.note_class(name, value)
     for value in snapshot.contents():
         if HAS_MORE[type(value)]:
             found.add(_SOMETHING, value)
+        elif OBJECTS[type(value)]:
+            found.note_class(_SOMETHING, value)
     found.open_fakes()
     return found
 

@@ -539,6 +539,10 @@ def write_place(value: Any, content: list[tuple[Any, Any]]) -> None:
                 value.held[name] = held
     elif isinstance(value, (list, deque, set)):
         fill(value, [held for _, held in content])
+    elif isinstance(value, ContextVar):
+        ((_, held),) = content
+        if held is not GONE:  # nothing unsets it
+            value.set(held)
     else:
         fill(value, dict(content))
 
@@ -620,7 +624,7 @@ HAS_MORE = PerClass(
     lambda cls: (
         issubclass(cls, (torch.Tensor, *_ARRAYS, *_FILES, *_WEAK, ContextVar, local))
         or STREAMS[cls]
-        or bool(_OPENERS[cls] in (Places.open_hidden, Places.open_object))
+        or (HIDES[cls] is not None and _OPENERS[cls] in (Places.open_hidden, Places.open_object))
     ),
 )
 """Has it something in it, or attributes, that snapshots of modules do not know of?"""
@@ -650,7 +654,7 @@ _WRAPPERS: dict[type, tuple[str, ...]] = {
     MethodType: ("__func__", "__self__"),
     partial: ("func", "args", "keywords"),
 }
-_OPENERS = PerClass(__name__, "openers", _find_opener)
+_OPENERS: PerClass[Opener | None] = PerClass(__name__, "openers", _find_opener)
 """For each class: the method that opens an object of it; None: there is nothing to open."""
 _IS_TORCHS = PerClass(
     __name__, "modules of torch", lambda cls: str(cls.__module__).startswith("torch.nn.modules.")

@@ -31,15 +31,15 @@ class Hidden(NamedTuple):
         owner = self.owner
         cls = HIDES[type(owner)]
         content = bytearray(ctypes.string_at(id(owner) + _HEAD, cls.__basicsize__ - _HEAD))
-        for offset in (cls.__weakrefoffset__, cls.__dictoffset__):  # type: ignore[attr-defined]
+        for offset in (cls.__weakrefoffset__, cls.__dictoffset__):
             if offset > 0:  # who else knows of it, and attributes, which are read as such
                 content[offset - _HEAD : offset - _HEAD + _POINTER] = bytes(_POINTER)
-        return Look(bytes(content), _read_memory(owner), *gc.get_referents(owner))
+        return Look(bytes(content), _read_memory(owner), *_find_held(owner))
 
     def leads_to(self) -> list[Any]:
-        """The objects in it; not the locks in an event, which whoever waits for it changes."""
-        is_pythons = HIDES[type(self.owner)].__module__ == "threading"
-        return [] if is_pythons else gc.get_referents(self.owner)
+        """The objects in it; of an event not who waits for it."""
+        held = _find_held(self.owner)
+        return [each for each in held if HIDES[type(each)]] if _is_pythons(self.owner) else held
 
 
 class Fixed(NamedTuple):
@@ -77,6 +77,15 @@ class Look:
     __hash__ = None  # type: ignore[assignment]
 
 
+def _is_pythons(owner: Any) -> bool:
+    """Is it an event, a semaphore or their like? They are written in Python, and read like C's."""
+    return HIDES[type(owner)].__module__ == "threading"  # type: ignore[no-any-return]
+
+
+def _find_held(owner: Any) -> list[Any]:
+    return [*vars(owner).values()] if _is_pythons(owner) else gc.get_referents(owner)
+
+
 def _find(owner: Any, name: str) -> Any:
     return type(owner) if name == "__class__" else getattr(owner, name)
 
@@ -103,9 +112,9 @@ def is_value(owner: Any) -> bool:
 def _find_hiding(cls: type) -> Any:
     """The class of C whose objects have more in them than attributes and slots."""
     for each in cls.__mro__[:-1]:
-        if each.__module__ == "threading":  # an event, a semaphore: written in Python, like C's
+        if each.__module__ == "threading":
             return each
-        base = each.__base__
+        base: Any = each.__base__
         own = each.__basicsize__ - base.__basicsize__
         for offset in ("__weakrefoffset__", "__dictoffset__"):
             own -= _POINTER * (getattr(each, offset) > 0 and getattr(base, offset) == 0)

@@ -108,7 +108,7 @@ def _are_same(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(map(_are_same, one.values(), other.values()))
     if type(one) is tuple:
         return len(one) == len(other) and all(map(_are_same, one, other))
-    return type(one) in (int, float, str, bytes) and one == other
+    return type(one) in (int, float, str, bytes, range) and one == other
 
 
 def _set_position(value: Any, state: Any) -> None:

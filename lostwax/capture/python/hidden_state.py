@@ -91,10 +91,13 @@ def _find(owner: Any, name: str) -> Any:
 
 
 def _read_memory(value: Any) -> Any:
-    """What an object shows of its memory (`ctypes`, `mmap`), and where a file stands."""
+    """What an object shows of its memory (`ctypes`, `mmap`); where a file or generator stands."""
     try:
         if isinstance(value, io.IOBase):
             return io.FileIO.tell(value) if isinstance(value, io.FileIO) else None
+        if isinstance(value, torch.Generator):
+            with torch._C._DisableTorchDispatch():
+                return value.get_state().numpy().tobytes()
         return memoryview(value).tobytes()
     except (TypeError, ValueError, OSError, BufferError, NotImplementedError):
         return None
@@ -112,7 +115,7 @@ def is_value(owner: Any) -> bool:
 def _find_hiding(cls: type) -> Any:
     """The class of C whose objects have more in them than attributes and slots."""
     for each in cls.__mro__[:-1]:
-        if each.__module__ == "threading":
+        if each.__module__ == "threading" or each is torch.Generator:
             return each
         base: Any = each.__base__
         own = each.__basicsize__ - base.__basicsize__

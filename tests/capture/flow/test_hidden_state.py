@@ -3,6 +3,7 @@ object's class, a function's defaults, torch's settings. It is refused; what onl
 
 from __future__ import annotations
 
+import contextvars
 import ctypes
 import datetime
 import decimal
@@ -135,8 +136,15 @@ EFFECTS: dict[str, tuple[Callable[[], Any], Act, Callable[[Any], Any]]] = {
     "mmap": (lambda: mmap.mmap(-1, 16), fill, lambda held: held[0]),
     "compress": (zlib.compressobj, lambda z: z.compress(b"1"), lambda _: 1),
     "a context": (decimal.Context, set_precision, lambda held: held.prec),
+    "seed": (torch.Generator, lambda g: g.manual_seed(3), lambda g: g.initial_seed()),
     "a callable": (count, next, next),
     "cycle": (lambda: itertools.cycle([1, 2]), next, next),
+    "a variable of a context": (
+        lambda: contextvars.ContextVar("held", default=1),
+        lambda held: held.set(5),
+        lambda held: held.get(),
+    ),
+    "acquire by a condition": (threading.Condition, lambda c: c.acquire(False), lambda _: 1),
     "a class": (Numbers, set_class, lambda held: held.factor),
     "defaults": (lambda: None, set_defaults, lambda _: scale(1)),
     "keyword defaults": (lambda: None, set_keywords, lambda _: scale(1)),
@@ -225,6 +233,7 @@ HARMLESS: dict[str, tuple[Any, Act]] = {
     "a view of a dict": ({"a": 1}.items(), len),
     "a queue that is asked": (queue.SimpleQueue(), lambda q: q.qsize()),
     "an event that is asked": (threading.Event(), lambda event: event.is_set()),
+    "iterators that nobody asks": ([iter(range(3)), *itertools.tee(iter(range(3)))], len),
     "its own queue": (None, lambda _: queue.SimpleQueue().put(1)),
     "its own file": (None, lambda _: io.StringIO().write("a")),
     "its own iterator": (None, lambda _: next(iter([1]))),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import io
+from collections import deque
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -132,7 +133,10 @@ _HARMLESS = frozenset(
     ("torch", "lostwax", "typing", "_typing", "_abc", "functools", "logging", "weakref", "numpy")
 )
 """Where classes of C come from whose objects keep what they have found, or are known otherwise."""
-_SHOWN = (type, BaseException, int, float, complex, str, bytes, tuple, list, dict, set, frozenset)
+_SHOWN = (
+    *(type, BaseException, int, float, complex, str, bytes),
+    *(tuple, list, dict, set, frozenset, deque),
+)
 """Classes of which all is seen."""
 HIDES = PerClass(__name__, "hides", _find_hiding)
 """For each class: the class of C among its bases whose objects have what nobody shows, or None."""

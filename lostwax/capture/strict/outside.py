@@ -9,11 +9,13 @@ logging and warnings. Must not change what others see.
 
 from __future__ import annotations
 
+import _thread
 import datetime
 import io
 import os
 import random
 import sys
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
@@ -173,10 +175,10 @@ def _watch(frame: FrameType, event: str, arg: Any) -> None:
 def _describe_builtin(function: Any) -> str:
     owner = function.__self__
     if isinstance(owner, ModuleType):
-        module = owner.__name__
-        is_it = module in _MODULES and function.__name__ not in _TELLING_NOTHING
-        if is_it or function in _FUNCTIONS:
-            return f"{_NAMES.get(module, module)}.{function.__name__}()".removeprefix("builtins.")
+        module, name = owner.__name__, function.__name__
+        is_public = not name.startswith("_") and name not in _TELLING_NOTHING
+        if (module in _MODULES and is_public) or function in _FUNCTIONS:
+            return f"{_NAMES.get(module, module)}.{name}()".removeprefix("builtins.")
     elif isinstance(owner, type):
         if issubclass(owner, datetime.date) and function.__name__ in ("now", "utcnow", "today"):
             return f"{owner.__module__}.{owner.__qualname__}.{function.__name__}()"
@@ -234,14 +236,11 @@ def _refuse(what: str, asking: FrameType) -> None:
 _MODULES = frozenset(
     ("time", "posix", "nt", "select", "_socket", "_posixsubprocess", "_uuid", "_sqlite3", "_winapi")
 )
-"""Modules of C all of whose functions lead outside, ..."""
-_TELLING_NOTHING = frozenset(("fspath", "strerror", "_path_normpath", "get_terminal_size"))
-"""... but for these."""
-_FUNCTIONS = frozenset((io.open, io.open_code, input))
+"""Modules of C all of whose public functions lead outside, ..."""
+_TELLING_NOTHING = frozenset(("fspath", "strerror", "get_terminal_size"))
+"""... but for these. The others, which each version of Python has anew, split texts of paths."""
+_FUNCTIONS = frozenset((io.open, io.open_code, input, _thread.start_new_thread))
 _NAMES = {"posix": "os", "nt": "os", "_io": "io", "_thread": "threading"}
-_START = [getattr(sys.modules["_thread"], n, None) for n in
-          ("start_new_thread", "start_new", "start_joinable_thread")]  # fmt: skip
-_FUNCTIONS |= {each for each in _START if each is not None}
 _SHARED: Any = random._inst
 _SEED: CodeType = random.Random.seed.__code__
 _TORCHS: dict[CodeType, str] = {
@@ -256,6 +255,7 @@ _DOORS: dict[CodeType, str] = {
         if hasattr(function, "__code__") and name != "__init__"
     },
     **_TORCHS,
+    threading.Thread.start.__code__: "threading.Thread.start()",
     _SEED: "",
 }
 """Functions of Python that lead outside without calling one of C, or in the user's name."""

@@ -3,6 +3,7 @@ second capture gives the same program."""
 
 from __future__ import annotations
 
+import _thread
 import cProfile
 import ctypes
 import datetime
@@ -36,7 +37,7 @@ from lostwax import export
 from lostwax.errors import CaptureError, StrictError
 from tests.capture.small import Of
 
-NAMED = (datetime, importlib, os, secrets, subprocess, tempfile, uuid, randint, np, rand)
+NAMED = (_thread, datetime, importlib, os, secrets, subprocess, tempfile, uuid, randint, np, rand)
 """In the expressions below."""
 X = torch.randn(3, 4)
 HOME = pathlib.Path(__file__)
@@ -147,6 +148,11 @@ CASES: list[tuple[Any, str]] = [
     ("len(open(__file__).read())", "io.open()"),
     ("len(HOME.read_text())", "io.open()"),
     ("HOME.exists()", "os.stat()"),
+    ("HOME.is_dir()", "os.stat()"),
+    ("len(HOME.resolve().name)", "os."),
+    ("len([*HOME.parent.iterdir()])", "os."),
+    ("os.path.isfile(HOME)", "os.stat()"),
+    ("len(os.path.abspath('a'))", "os.getcwd()"),
     ("len(tempfile.mkdtemp())", "os."),
     ("len(np.memmap(__file__, dtype=np.uint8, mode='r'))", "io.open()"),
     ("torch.load(SAVED).sum().item()", "torch.load()"),
@@ -156,7 +162,9 @@ CASES: list[tuple[Any, str]] = [
     ("eval('time.time()')", "time.time()"),
     (_read_file, "io.open()"),
     (_import_inside, "time.time()"),
-    (_start_thread, "threading.start_new_thread()"),
+    (_start_thread, "threading.Thread.start()"),
+    ("threading.Timer(0, list).start() or 1", "threading.Thread.start()"),
+    ("_thread.start_new_thread(list, ())", "threading.start_new_thread()"),
     (_by_default, "time.monotonic()"),
     (_timed, "time.perf_counter()"),
 ]
@@ -204,6 +212,13 @@ def test_the_text() -> None:
     )
 
 
+PATHS = [
+    *("HOME.name", "HOME.stem", "HOME.suffix", "HOME.parent", "HOME.parents[0]", "HOME / 'a'"),
+    *("HOME.parts", "HOME.with_suffix('.a')", "HOME.relative_to('/')", "HOME.match('*.py')"),
+    *("os.path.normpath('a/../b')", "os.path.splitext(__file__)", "os.path.split(HOME)"),
+    *("os.path.basename(__file__)", "os.path.commonpath(['a/b', 'a'])", "HOME.is_absolute()"),
+]
+"""Texts of paths, taken apart: of what C computes there, each Python has its own functions."""
 ACCEPTED = [
     "random.Random(0).random()",
     "np.random.default_rng(0).random()",
@@ -212,7 +227,7 @@ ACCEPTED = [
     "len(os.path.join('a', 'b'))",
     "len(io.StringIO('abc').read())",
     "uuid.UUID(int=3).int",
-    "len(HOME.name)",
+    *(f"len(str({path}))" for path in PATHS),
     "torch.rand(()).shape.numel()",
     "importlib.import_module('colorsys').rgb_to_hls(0, 0, 0)[0]",
 ]

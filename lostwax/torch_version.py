@@ -95,6 +95,9 @@ BOOL_ERROR = NotImplementedError if TORCH >= (2, 14) else RuntimeError
 FFT_DTYPE_ERROR = TypeError if TORCH >= (2, 14) else RuntimeError
 """The class in which a Fourier transform refuses integers."""
 
+FFT_TAKES_EMPTY = TORCH >= (2, 15)
+"""Fourier transforms of no element: later, torch does not ask MKL, which refuses them."""
+
 KIND_ERROR = TypeError if TORCH >= (2, 15) else RuntimeError
 """The class of refusals of complex numbers where an order is asked, or of real ones for complex."""
 

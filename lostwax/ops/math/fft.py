@@ -21,7 +21,7 @@ from lostwax.ops.shapes import compare_strides, fail, is_same, require, wrap_dim
 from lostwax.ops.spelling import scalar_type
 from lostwax.ops.traits import Trait
 from lostwax.sym import Size
-from lostwax.torch_version import FFT_DTYPE_ERROR
+from lostwax.torch_version import FFT_DTYPE_ERROR, FFT_TAKES_EMPTY
 from lostwax.types import Sizes, TensorType
 
 _COMPLEX = {
@@ -51,7 +51,7 @@ def _transform_dims(
     is_cpu = x.device.type == "cpu"
     if x.device.type != "cuda" and not (is_cpu and _has_mkl()):
         return TensorType(size, dtype, x.device)
-    for s in x.size if is_cpu else ():
+    for s in x.size if is_cpu and not FFT_TAKES_EMPTY else ():
         require(
             s >= 1, "MKL FFT error: Intel oneMKL DFTI ERROR: Inconsistent configuration parameters"
         )

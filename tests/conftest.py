@@ -2,11 +2,12 @@
 
 Core (`pytest -m core`, `make test-core TORCH=2.11`) is what is run with the oldest and the newest
 torch, where the whole suite would take too long. Tests that need a GPU (`@pytest.mark.gpu`) are
-skipped where there is none.
+skipped where there is none. Why tests were skipped is told at the end of a run.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("core")
         if no_gpu and item.get_closest_marker("gpu") is not None:
             item.add_marker(skip)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Which tests were skipped, by the reason; also those of the processes of `-n 2`."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons, files = Counter[str](), dict[str, set[str]]()
+    for report in skipped:
+        told = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        reason = str(told).removeprefix("Skipped: ")
+        reasons[reason] += 1
+        files.setdefault(reason, set()).add(report.nodeid.partition("::")[0])
+    if skipped:
+        terminalreporter.section(f"{len(skipped)} skipped", sep="-")
+    for reason, count in reasons.most_common():
+        names = sorted(files[reason])
+        more = f" and {len(names) - 3} files more" if len(names) > 3 else ""
+        terminalreporter.line(f"{count:5} {reason} ({', '.join(names[:3])}{more})")

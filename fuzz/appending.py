@@ -1,7 +1,7 @@
 """Random loops over a length that varies, or that data decide, whose bodies append to lists and let
 tensors get longer, exported and compared with eager at several lengths.
 
-    python -m fuzz.appending [START] [END] [-v]
+    python -m fuzz.appending [--count 200] [--seed 0] [--jobs 1] [--minutes 60] [--show]
 
 An export is right, or refuses with an error of lostwax's: all else is a failure. Where eager
 raises, the program has to raise, too. Exits with 1 if anything was wrong.
@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import random
 import sys
-import warnings
-from collections import Counter
 from typing import Any
 
 import torch
 
 import lostwax
+from fuzz import running
 from fuzz.flow import is_same, make_class
 from lostwax import Dim
 from lostwax.errors import LostwaxError
@@ -185,23 +184,7 @@ def judge(seed: int) -> tuple[str, str]:
 
 
 def main() -> int:
-    numbers = [int(each) for each in sys.argv[1:] if each.isdigit()]
-    start, end = (*numbers, 200)[:2] if len(numbers) > 1 else (0, (*numbers, 200)[0])
-    warnings.simplefilter("ignore")
-    outcomes, reasons = Counter[str](), Counter[str]()
-    for seed in range(start, end):
-        kind, text = judge(seed)
-        outcomes[kind] += 1
-        if kind == "refused":
-            reasons[text] += 1
-        if kind == "wrong":
-            print(f"{seed}: {text}", flush=True)
-            if "-v" in sys.argv:
-                print(write_program(seed))
-    print(dict(outcomes))
-    for text, count in reasons.most_common(30):
-        print(f"{count:6} {text}")
-    return 1 if outcomes["wrong"] else 0
+    return running.main(judge, write_program)
 
 
 if __name__ == "__main__":

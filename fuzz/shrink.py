@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+from collections.abc import Callable, Iterator
 
 from fuzz.judge import Finding, judge
 from fuzz.program import Program
@@ -63,3 +64,44 @@ def _smaller(p: Program) -> Iterator[Program]:
             dynamic = {k: v for k, v in p.dynamic.items() if k != name}
             by_name = [k for k in p.by_name if k != name]
             yield p.without(arguments=rest, dynamic=dynamic, by_name=by_name)
+
+
+# ------------------------------------------------------------------------------------------ sources
+
+
+def shrink_source(source: str, fails: Callable[[str], bool]) -> str:
+    """The functions of a source with all statements dropped that need not be there."""
+    left = MOST
+    smaller: str | None = source
+    while smaller is not None:
+        source, smaller = smaller, None
+        for each in _smaller_sources(source):
+            left -= 1
+            if left < 0:
+                return source
+            if fails(each):
+                smaller = each
+                break
+    return source
+
+
+def _smaller_sources(source: str) -> Iterator[str]:
+    """Sources with a statement less, or with one of its blocks in the place of one."""
+    for i in range(len(_list_blocks(ast.parse(source)))):
+        for k in reversed(range(len(_list_blocks(ast.parse(source))[i]))):
+            inner = [getattr(_list_blocks(ast.parse(source))[i][k], n, []) for n in _BLOCKS]
+            for new in ([], *(each for each in inner if each)):
+                tree = ast.parse(source)
+                block = _list_blocks(tree)[i]
+                block[k : k + 1] = new if new or len(block) > 1 else [ast.Pass()]
+                found = ast.unparse(tree)
+                if len(found) < len(source):
+                    yield found
+
+
+def _list_blocks(tree: ast.AST) -> list[list[ast.stmt]]:
+    found = [getattr(node, name, None) for node in ast.walk(tree) for name in _BLOCKS]
+    return [each for each in found if isinstance(each, list) and each]
+
+
+_BLOCKS = ("body", "orelse", "finalbody")

@@ -1,7 +1,7 @@
 """Random Python with control flow on declared sizes, exported once with `control_flow="sizes"` and
 compared with eager at many sizes.
 
-    python -m fuzz.sizes [START] [END] [-v]
+    python -m fuzz.sizes [--count 200] [--seed 0] [--jobs 1] [--minutes 60] [--show]
 
 A program is a `forward` that branches on the sizes `n` and `m` of its arguments, loops over them, and
 cuts and joins tensors by them; some conditions depend on data, too. Which sizes are declared, and
@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import random
 import sys
-import warnings
 from typing import Any, NamedTuple
 
 import torch
 
 import lostwax
-from fuzz.flow import Base, is_same, limit, make_class, report
+from fuzz import running
+from fuzz.flow import Base, is_same, limit, make_class
 from lostwax import Dim
 from lostwax.errors import LostwaxError
 
@@ -50,7 +50,9 @@ _SIZES = (
     "n > 1", "n == 1", "n % 2 == 0", "n < m", "n // 2 >= 2", "len(x) == 3", "x.numel() > 6", "n in (1, 3)",
     "n - 1", "m > 2", "n != m", "n * 2 > m + 3", "z.shape[0] == n", "not n", "len(w) > 2", "w.shape[0] == n",
     "1 < n < 5", "x.shape == z.shape", "n > 1 and m > 1", "n == 0 or m == 1", "bool(n)", "k > 2", "k == n",
-    "x[1:].shape[0] > 1", "(n + m) % 3 == 1", "min(n, m) > 1", "flag", "-n < -2",
+    "x[1:].shape[0] > 1", "(n + m) % 3 == 1", "min(n, m) > 1", "flag", "-n < -2", "(n > 3) is True", "n is 2",
+    "(n == m) is not False", "(n > 1) in [True]", "flag is True", "flag is not False", "(n > 1, m > 2) == (True, False)",
+    "bool(n > 2) is True", "k is n", "(lambda v: v is True)(n > 3)", "any(v is True for v in (n > 4, m > 3))",
 )  # fmt: skip
 _DATA = ("z.sum() > 0", "s > 1", "v[0] < 0", "(x > 0).any()")
 _FIRST = (
@@ -143,10 +145,24 @@ class _Writer:
             self._emit(indent, self._pick(("flag = not flag", "flag = n > 2", "flag = k == 1")))
         elif r < 0.94 and in_loop:
             self._emit(indent, f"if {self._condition()}: {self._pick(('break', 'continue'))}")
-        elif r < 0.97:
+        elif r < 0.96:
             self._emit(indent, f"if {self._condition()}: return {self._returned()}")
-        else:
+        elif r < 0.98:
             self._emit(indent, f"assert {self._pick(_SIZES)}")
+        else:
+            self._match(depth, indent, in_loop)
+
+    def _match(self, depth: int, indent: int, in_loop: bool) -> None:
+        head, *cases = self.rng.choice(
+            (
+                ("n > 2", "True", "False"), ("n", "1 | 2", "4", "_"), ("(n > 1, m > 2)", "(True, False)", "(True, _)"),
+                ("flag", "True", "False"), ("x.shape", "(4, _)", "(v, 3)", "_"), ("n % 2 == 0", "False", "_"), ("k", "0", "int()"),
+            )
+        )  # fmt: skip
+        self._emit(indent, f"match {head}:")
+        for case in cases:
+            self._emit(indent + 1, f"case {case}:")
+            self._block(depth - 1, indent + 2, in_loop)
 
     def _loop(self, depth: int, indent: int) -> None:
         i = f"i{depth}"
@@ -233,8 +249,7 @@ def judge(seed: int) -> tuple[str, str]:
 
 
 def main() -> int:
-    warnings.simplefilter("ignore")
-    return report(judge, write_program, sys.argv[1:])
+    return running.main(judge, write_program)
 
 
 if __name__ == "__main__":

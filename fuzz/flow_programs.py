@@ -1,0 +1,492 @@
+"""Random Python with control flow on data: what its statements are, and how they are put together.
+
+A kind of programs is a table of texts. In a text `<c>` is a condition, `<v>` a value like x, `<t>` a
+tensor that there is, `<w>` one of x, y and z, `<i>` a small number, `<own>` a name of the statement's own;
+a line `...` is a block of statements. Must not run anything.
+
+    plain       nested `if`, loops, early exits, lists, dictionaries, objects, writes in place
+    identity    `is` on truths and numbers that data decide
+    patterns    `match` on these, on tuples and objects of them
+    numbers     what Python computes of truths and numbers
+    enums       numbers that are more than numbers, chosen by data
+    attributes  Python attributes of tensors
+    ties        buffers that become one tensor; the best so far; what Python counts beside them
+    cache       a dictionary argument that carries state from call to call
+    operators   torch.cond and its like over closures, and the gradients through them
+    errors      exceptions that data raise, and the module catches
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is in programs of one kind beside what is in all of them."""
+
+    first: tuple[str, ...] = ()
+    """Statements before all others."""
+    values: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+    statements: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    helpers: str = ""
+    """Functions beside the module's."""
+    share: float = 0.6
+    """So often it is taken rather than what is in all of them."""
+
+
+_FIRST = ("z = x * y", "l = [x]", "n = 0", "k = 'a'", "flag = False", "b = Box(y)", "d = {'k': z}")
+_TENSORS = ("x", "y", "z", "b.v", "self.t", "l[0]")
+_VALUES = {
+    **dict.fromkeys(
+        (
+            "x + y", "y * 2", "z - x", "x.cos()", "x + 1", "y - z", "z * 0.5", "l[-1] + x", "b.v + y",
+            "d['k'] - x", "self.t + x", "x + n", "x.clone()", "y",
+        ), 5.6,
+    ),
+    "<v> if <c> else <v>": 10,
+    "sum([t if t[0] > 0 else <v> for t in (x, y)])": 2,
+    "x * max(<t>.sum(), y[0])": 2,
+    "x + (<t>.sum() > 0 and y[0] > 0)": 2,
+    "x * (not <c>)": 2,
+    "(lambda t: t + y if t[0] > <i> else <v>)(<v>)": 0.6,
+    "x + sum(1 for t in x if t > <i>) + len([t for t in y if t > <i>])": 0.6,
+    "x + next((t for t in y if t > <i>), z[0])": 0.6,
+    "x * max(*y, z[0]) - min(x, key=lambda t: -t)": 0.6,
+    "torch.stack(sorted(x))": 0.6,
+    "<v> + sum(t if t > <i> else x[0] for t in y)": 0.6,
+    "torch.stack([*map(lambda t: t if t > <i> else -t, x)]) + <v>": 0.6,
+}  # fmt: skip
+_CONDITIONS = {
+    "<t>.sum() > <i>": 24, "<t>.sum() < <i>": 22, "not <t>.sum() > <i>": 8,
+    "n % 2 == 0": 4, "n > 1": 4, "len(l) > 1": 4, "k == 'a'": 4, "flag": 4,
+    "<c> and <c>": 7, "<c> or <c>": 7, "-1 < <t>.sum() < 1": 2, "-1 < <t>.sum() < x[0]": 2,
+    "any(t[0] > n for t in (x, y, z))": 2, "all(t[0] > n for t in (x, y, z))": 2,
+    "torch.equal(x, y)": 1, "x.allclose(z, atol=1)": 1, "torch.is_nonzero(z[0])": 1,
+}  # fmt: skip
+_STATEMENTS = {
+    "<w> = <v>": 34, "l[0] = <v>": 5, "b.v = <v>": 3, "d['k'] = <v>": 3, "self.t = <v>": 3,
+    "n += 1": 2, "k = 'a'": 2, "k = 'b'": 1, "flag = not flag": 2,
+    "<w> = <w>.clone()\n<w>.add_(1)": 1.4, "<w> = <w>.clone()\n<w>.mul_(2)": 1.4,
+    "<w> = <w>.clone()\n<w>[0] = 3.0": 1.4,
+    "if <c>:\n    ...": 12, "if <c>:\n    ...\nelse:\n    ...": 12,
+    "for <own> in range(<i>):\n    ...": 5, "for <own> in range(<i>):\n    ...\nelse:\n    ...": 1,
+    "<own> = torch.zeros(())\nwhile <own> < 3:\n    <own> = <own> + 1\n    ...": 1,
+    "<own> = torch.zeros(())\nwhile <own> < x.sum():\n    <own> = <own> + 1\n    if <own> > 6: break\n    ...": 2,
+    "for t in (u if u > 0 else y[0] for u in x):\n    x = <v> + t": 0.5,
+    "match n:\n    case 0 if <c>:\n        ...\n    case k0 if <c>:\n        ...": 0.5,
+    "with torch.no_grad():\n    ...": 1, "return <v>, l, n": 4, "x, y = y, x": 2,
+}  # fmt: skip
+_OUTSIDE_LOOPS = {"l.append(<v>)": 1}
+_INSIDE_LOOPS = {"break": 1, "continue": 1}
+
+_ASKED = (
+    "p = bool(<t>.sum() > <i>)", "q = (<t>[0] > <i>).item()", "c = int(<t>.sum())",
+    "r = <t>.sum().item()",
+)  # fmt: skip
+"""Truths and numbers that data decide."""
+_AGAIN = (
+    "p = bool(<c>)", "q = <t>.max().item() > <i>", "c = c + 1", "c = int(<t>[-1])", "p = not p",
+    "p, q = q, p", "p = p and q", "c = 1 if <c> else c", "r = r * 0.5", "p = True", "p = c > <i>",
+    "if <c>:\n    p = <c2>\nelse:\n    q = <c2>",
+)  # fmt: skip
+
+KINDS = {
+    "plain": Kind(results=("l", "b.v", "d", "self.t", "k", "flag"), share=0),
+    "identity": Kind(
+        first=(*_ASKED, "last = -1"),
+        conditions=(
+            "p is True", "p is not True", "p is False", "p is not False", "p is q", "q is not p", "p is None",
+            "(<c>) is True", "bool(<c>) is True", "bool(<c>) is not False", "c is 1", "c is not 0", "c is last",
+            "last is not c", "p in [True]", "p in (None, False)", "q not in [False]", "c in [0, 1]", "p is (not q)",
+            "(p, q) == (True, False)", "[p, q] == [q, p]", "type(p) is bool", "isinstance(c, int)", "p == True",
+            "any(v is True for v in (p, q))", "all(v is not False for v in [p, q])", "(c > 0) is True",
+            "{True: q, False: p}[p] is True", "(lambda v: v is True)(p)", "(p and q) is True", "(c == 1) is not False",
+            "(not p) is True", "next((v for v in (p, q) if v is not False), None) is True", "is_true(q)",
+            "[p, q].count(True) == 1", "self.is_true(p)", "b.v is y", "z is x", "n is 1", "self.last is p",
+            "(p or None) is None", "(q if p else None) is True", "p is not None and q is True", "r is c", "(p is True) is q",
+            "c is n", "[*map(is_true, (p, q))] == [True, False]", "p is q is True", "operator.is_(p, True)",
+            "True in {p, q}", "[v for v in (p, q) if v is True] == [True]", "d.get('p') is True", "id(p) == id(True)",
+        ),
+        values=(
+            "x + (p is True)", "x * (1 if q is not False else 2)", "y if p is q else x", "x * (c is 1)", "x + c",
+            "x + [v is True for v in (p, q)].count(True)", "x + sum(v is True for v in (p, q))", "x + is_true(p)",
+            "x if (v := bool(<c>)) is True else y + v", "x * [1, 2][p is True]", "y - (c is not last)",
+        ),
+        statements=(
+            *_AGAIN, "last = c", "last = 1", "self.last = p", "assert p is not None", "d['p'] = p",
+            "if p is True:\n    ...\nelse:\n    ...", "if c is 0:\n    ...\nelif c is 1:\n    ...",
+            "while c is not 3:\n    c = c + 1 if c < 3 else 3\n    ...", "found = None\nfor v in (p, q):\n    if v is True: found = v\nif found is True:\n    ...",
+            "while p is True:\n    p = bool(x.sum() > 9)\n    ...",
+            "for <own> in range(3):\n    if (x[0] > <own>) is True or bool(x[0] > <own>) is True: break\n    ...",
+            "if q is not False: return <v>, l, n", "v = None if <c> else 1\nif v is None:\n    ...",
+        ),
+        results=("p", "q", "c"),
+        helpers="def is_true(v):\n    if v is True:\n        return True\n    return False\n",
+    ),
+    "patterns": Kind(
+        first=(*_ASKED, "s = Pair(p, c)"),
+        conditions=("match_truth(p) == 1", "match_pair(p, q) > 2", "match_number(c) == 1", "match_object(s) == 1"),
+        values=(
+            "x + match_truth(p)", "x * match_pair(p, q)", "y + match_number(c)", "x - match_object(s)",
+            "x + match_truth(<c2>)", "z * match_number(r)", "x + match_number(p)",
+        ),
+        statements=(
+            *_AGAIN, "s = Pair(q, c)", "s.one = p",
+            "match p:\n    case True:\n        ...\n    case False:\n        ...",
+            "match p:\n    case False:\n        ...\n    case _:\n        ...",
+            "match p, q:\n    case (True, False):\n        ...\n    case (False, True):\n        ...\n    case _:\n        ...",
+            "match [p, q]:\n    case [True, *_]:\n        ...\n    case [_, True]:\n        ...",
+            "match c:\n    case 0 | 1:\n        ...\n    case -1:\n        ...\n    case int(v) if v > 2:\n        ...\n    case _:\n        ...",
+            "match {'a': p, 'b': c}:\n    case {'a': True, 'b': 1}:\n        ...\n    case {'a': False}:\n        ...",
+            "match s:\n    case Pair(one=True):\n        ...\n    case Pair(one=False, other=1):\n        ...",
+            "match s:\n    case Pair(True, 1):\n        ...\n    case Pair(v, 0 | 2):\n        x = x + v",
+            "match bool(<c>):\n    case True if p is True:\n        ...\n    case False:\n        ...",
+            "match (x, p):\n    case (t, True):\n        x = t + 1\n    case (t, v):\n        x = t * 2 + v",
+            "match p:\n    case bool():\n        ...\n    case None:\n        ...", "match p:\n    case 1:\n        ...\n    case 0:\n        ...",
+            "match r:\n    case 0.0 | 1.0:\n        ...\n    case float(v):\n        x = x + v",
+            "match None if <c> else c:\n    case None:\n        ...\n    case 1:\n        ...",
+            "for v in (p, q):\n    match v:\n        case True:\n            ...\n        case False:\n            ...",
+        ),
+        results=("p", "c"),
+        helpers="""
+def match_truth(v):
+    match v:
+        case True:
+            return 1
+        case False | None:
+            return 2
+    return 3
+
+def match_pair(v, w):
+    match (v, w):
+        case (True, True):
+            return 4
+        case (True, False):
+            return 3
+        case (False, _):
+            return 2
+    return 1
+
+def match_number(v):
+    match v:
+        case 0 | 2:
+            return 1
+        case True:
+            return 2
+        case int() if v > 3:
+            return 3
+        case float():
+            return 4
+    return 5
+
+def match_object(v):
+    match v:
+        case Pair(True, _):
+            return 1
+        case Pair(one=False, other=0):
+            return 2
+        case _:
+            return 3
+""",
+    ),
+    "numbers": Kind(
+        first=_ASKED,
+        conditions=(
+            "p ^ q", "p & q", "p | q", "(p ^ q) is True", "c & 1", "~c < -1", "-p < q", "c % 3 == 1", "divmod(c, 2)[1]", "p > q",
+            "pow(c, 2, 5) > 1", "math.isclose(r, c)", "math.floor(r) == c", "c.bit_length() > 1", "r.is_integer()",
+            "math.copysign(1, r) > 0", "round(r) == c", "abs(c) > 1", "min(c, 2) == 2", "sum([p, q]) == 1", "c << 1 > 2",
+            "max(p, q)", "range(3).count(c)", "c in range(3)", "sorted([c, 1])[0] == 1", "bool(c)", "math.isnan(r)", "c == r", "0 < c <= 2",
+        ),
+        values=(
+            "x + -p", "x * ~p", "x + (p ^ q)", "x + (p | q)", "x * (p + q)", "x + pow(c, 3, 11)", "x + math.sqrt(abs(r))", "x * np.sqrt(abs(c))",
+            "x + math.floor(r)", "x + round(r)", "x + c // 2", "x + c % 3", "x + math.gcd(c, 6)", "x + float(c)", "x + int(r)", "x * (c ** 2)",
+            "x + math.trunc(r)", "x + math.hypot(r, 1)", "x + math.comb(abs(c), 1)", "x + np.clip(c, 0, 2)", "x + max(c, 1)", "x + min(r, c)",
+            "x + abs(r)", "x + sum([c, p, 1])", "x + divmod(c, 2)[0]", "x + c.bit_length()", "x + r.__abs__()", "x + (c << 1)", "x + (c >> 1)",
+            "x + (c & 3)", "x + (c | 1)", "x + (c ^ 1)", "x + ~c", "x + torch.tensor(c)", "x * torch.tensor([c, 1])", "x + torch.tensor(np.array([c]))",
+            "x + np.float64(r)", "x * np.minimum(c, 2)", "x[: c % 3].sum() + y", "x + [1, 2, 3][c % 3]", "x + len(range(c))", "x + math.prod([c, 2])",
+            "x + statistics.mean([c, 1])", "x * (r > 0) + p", "x + sum(itertools.islice(x, c % 3))", "x + operator.index(c)", "x * complex(r, 0).real",
+            "x + Fraction(c, 2)", "x + float(Decimal(c))", "x + len(json.dumps(c)) * 0", "x + torch.full((2,), c)", "x.roll(c)", "x + torch.arange(2) * c",
+            "x * math.exp(min(r, 1))", "x + (+p)", "x + (p - q)", "x + p * 2", "x + math.fsum([r, 1])", "x + int(f'{c}')", "x + math.ceil(r)",
+        ),
+        statements=(*_AGAIN, "c -= 1", "r = r + c", "c = c * 2 % 5", "c |= 1", "p ^= q", "p &= q", "r = float(c)", "c = round(r)", "r /= 2"),
+        results=("p", "c", "r"),
+    ),
+    "enums": Kind(
+        first=(
+            "m, f, e, g, p, q = Mode.IDLE, Flags.A, Color.RED, Count(1), True, False", *_ASKED,
+            "m = Mode.UP if <c> else Mode.DOWN",
+        ),
+        conditions=(
+            "m is Mode.UP", "m == Mode.UP", "m is not Mode.DOWN", "m.name == 'UP'", "m.value == 1", "m > 0", "m in (Mode.UP, Mode.IDLE)", "m != 2",
+            "isinstance(m, Mode)", "type(m) is Mode", "Flags.B in f", "f & Flags.A", "f == Flags.A", "e is Color.RED", "e == Color.BLUE", "m is p",
+            "self.mode is Mode.UP", "self.mode == m", "m.is_moving()", "type(g) is Count", "g > 1", "g.twice() > 2", "isinstance(f, Flags)", "m is self.mode",
+            "Mode(m) is m", "e.name == 'RED'", "next_of(m) is Mode.UP", "match_mode(m) == 1", "m in {Mode.UP: 1}", "str(m) == str(Mode.UP)",
+        ),
+        values=(
+            "{Mode.UP: x, Mode.DOWN: y, Mode.IDLE: z}[m]", "x * m", "x + m.value", "x + (m + 1)", "x + f", "x + f.value", "x + g", "x * g.twice()",
+            "x + len(m.name)", "[x, y, z][m]", "x + (m is Mode.UP)", "x + next_of(m)", "x + match_mode(m)", "x + Mode(m)", "{Color.RED: x, Color.BLUE: y}[e]",
+            "x + e.value", "x + [Mode.UP, Mode.DOWN].index(m)", "x + sum(v is m for v in Mode)", "torch.full((2,), m)", "x + int(m)", "x + (f | Flags.B)",
+            "x + np.float64(1.5 if p else 2.5)", "getattr(self, m.name.lower())(x)",
+        ),
+        statements=(
+            *_AGAIN, "m = Mode.UP", "m = Mode.DOWN", "m = Mode.IDLE if <c> else m", "m = next_of(m)", "m = Mode(int(<c2>))", "m = Mode(c % 3)", "m = Mode.UP if m is Mode.IDLE else m",
+            "f = f | Flags.B", "f = f ^ Flags.A", "f = Flags.B if <c> else f", "e = Color.BLUE if <c> else e", "e = Color.BLUE", "g = Count(2) if <c> else g", "g = Count(g + 1)",
+            "self.mode = m", "self.mode = Mode.UP", "m = self.mode", "f |= Flags.B", "m = [Mode.UP, Mode.DOWN, Mode.IDLE][c % 3]",
+            "match m:\n    case Mode.UP:\n        ...\n    case Mode.DOWN:\n        ...\n    case _:\n        ...", "match e:\n    case Color.RED:\n        ...\n    case Color.BLUE:\n        ...",
+            "if m is Mode.UP:\n    m = Mode.DOWN\n    ...\nelif m is Mode.DOWN:\n    m = Mode.IDLE\n    ...",
+            "while m is not Mode.IDLE:\n    m = Mode.DOWN if m is Mode.UP else Mode.IDLE\n    ...",
+            "for <own> in range(2):\n    m = Mode.UP if x[<own>] > 0 else m\n    if m is Mode.UP: break",
+        ),
+        results=("m", "int(m)"),
+        helpers="""
+def next_of(m):
+    if m is Mode.UP:
+        return Mode.DOWN
+    return Mode.IDLE if m is Mode.DOWN else Mode.UP
+
+def match_mode(m):
+    match m:
+        case Mode.UP:
+            return 1
+        case Mode.DOWN:
+            return 2
+        case Mode():
+            return 3
+    return 4
+""",
+    ),
+    "attributes": Kind(
+        first=("x.scale = 1", "y.scale = 2.0", "z.scale = 3", "w = x"),
+        conditions=(
+            "w.scale > 1", "getattr(w, 'on', False)", "hasattr(w, 'on')", "x.scale == 2", "getattr(z, 'scale', 0) > 1", "hasattr(z, 'scale')",
+            "getattr(self.t, 'on', False)", "hasattr(b.v, 'scale')", "w.__dict__.get('scale') == 1", "w is x", "getattr(self.w, 'lr', 1) > 1",
+        ),
+        values=(
+            "x * w.scale", "x * x.scale", "y + y.scale", "x * getattr(z, 'scale', 5)", "x * scale_of(w)", "x + scale_of(<t>)", "x * scale_of(l[-1])",
+            "x * (2 if getattr(w, 'on', False) else 3)", "x * getattr(self.t, 'scale', 4)", "x + sum(scale_of(t) for t in (x, y, z))",
+            "x + getattr(w, 'other', x)", "x * getattr(self.w, 'lr', 1)", "x + len(vars(w))",
+        ),
+        statements=(
+            "w = x if <c> else y", "w = y", "w.scale = <i>", "x.scale = 7", "y.scale = 0.5", "z.on = True", "w.on = <c2>", "w.scale += 1",
+            "if <c>:\n    w.scale = 4", "if <c>:\n    x.scale = 5\nelse:\n    y.scale = 6", "if <c>:\n    w.on = True\n    ...", "<w>.scale = scale_of(<t>)",
+            "setattr(w, 'on', not getattr(w, 'on', False))", "if hasattr(w, 'on'): del w.on", "self.t.scale = 2", "if <c>: self.t.on = True", "w.other = <v>",
+            "if <c>:\n    w.other = <v>\nelse:\n    w.other = x", "if <c>:\n    z = x\n    z.scale = 9", "w = <w>", "b.v.scale = 3", "self.w.lr = 2", "if <c>: self.w.lr = 3",
+            "for t in (x, y):\n    if t[0] > 0: t.scale = 8", "w.scale = int(<t>.sum())", "w.scale = x.sum() if <c> else y.sum()", "w = w * 1", "mark(w, <c2>)",
+        ),
+        results=("w",),
+        helpers="def scale_of(t):\n    return getattr(t, 'scale', 1)\n\ndef mark(t, c):\n    if c:\n        t.on = True\n        t.scale = 3\n",
+    ),
+    "ties": Kind(
+        first=("score = x.sum()",),
+        conditions=(
+            "score > self.score", "self.t.sum() > self.best.sum()", "self.best.sum() > <i>", "self.best is self.t", "self.count > 1", "self.count % 2", "self.is_warm",
+            "self.u.sum() < <i>", "len(self.steps) > 2", "self.n > 2", "self.best is not self.u", "self.n == self.count",
+        ),
+        values=(
+            "self.best + x", "self.u * 2", "self.best", "self.u - self.t", "x * self.score", "x + self.n", "x * self.count", "x + len(self.steps)", "self.best[0] + y",
+        ),
+        statements=(
+            "self.best = self.t", "if <c>: self.best = self.t", "if <c>:\n    self.best = self.t\n    self.score = score", "self.t = self.u", "if <c>: self.u = self.best",
+            "self.t, self.u = self.u, self.t", "if <c>: self.t, self.best = self.best, self.t", "self.best = self.t.clone()", "if <c>: self.best = self.u.clone()",
+            "if score > self.score:\n    self.score = score\n    self.best = self.t", "if score > self.score:\n    self.score.copy_(score)\n    self.best.copy_(x)",
+            "self.t.add_(1)", "self.best.mul_(0.5)", "self.u += x", "self.t = self.t + 1", "self.u[0] = 2.0", "self.best += self.t", "self.t.copy_(<v>)", "if <c>: self.t.add_(x)",
+            "self.best = x", "if <c>: self.best = x", "self.best = self.t.detach()", "self.best = self.t[:]", "if <c>: self.u = self.t.view(2)", "self.score = torch.maximum(self.score, score)",
+            "self.count += 1", "self.count += 1\nself.n += self.count", "self.n += 1", "if <c>: self.count += 1", "if <c>: self.count = 0", "self.is_warm = True", "self.steps.append(<i>)",
+            "self.n.add_(self.count)", "if self.count > 1: self.n += 2", "self.count = self.count + int(<c2>)", "self.n += len(self.steps)", "held = self.t\nself.t = <v>\nheld.add_(1)",
+            "for <own> in range(2):\n    if <c>: self.best = self.t\n    self.t = self.t * 0.5 + x", "held = self.best if <c> else self.t\nheld.add_(1)", "b.v = self.t", "if <c>: b.v = self.best",
+            "b.v.add_(1)", "<w> = self.t", "while self.n < 3:\n    self.n += 1\n    if <c>: self.best = self.t", "l[0] = self.u", "self.keep(<v>)", "self.keep(self.t)",
+        ),
+        results=("self.best", "self.t", "self.u", "self.score"),
+    ),
+    "cache": Kind(
+        first=("at = 0",),
+        conditions=(
+            "cache['k'].sum() > <i>", "cache['at'] > 1", "cache['v'][0] > 0", "'new' in cache", "cache['at'].item() >= 3", "cache['k'][0, 0] == 0", "len(cache) > 3", "cache['v'] is x",
+        ),
+        values=("cache['v'] + x", "cache['k'][:, 0] * 2", "cache['k'].sum(1)", "cache['v']", "x + cache['at']", "cache['k'][:, at] + y", "x * cache.get('new', 2)", "cache['k'][0, :2]"),
+        statements=(
+            "cache['v'] = <v>", "cache['v'].add_(1)", "cache['v'] += x", "cache['at'] += 1", "cache['at'] = cache['at'] + 1", "cache['k'] = cache['k'].roll(1, 1)",
+            "cache['k'][:, 0] = x", "cache['k'][:, at] = y", "at = int(cache['at']) % 3", "at = (cache['at'] % 4).item()", "cache['k'][:, at:at + 2] = x[:, None]",
+            "if <c>: cache['k'] = cache['k'].roll(-1, 1)", "if <c>:\n    cache['k'] = torch.roll(cache['k'], -1, 1)\n    at = 2", "cache['k'][:, cache['at'].clamp(max=3)] = x",
+            "if <c>: cache['v'] = x", "if <c>: cache['v'].mul_(2)", "if <c>: cache['at'] = torch.zeros((), dtype=torch.int64)", "cache['new'] = <v>", "if <c>: cache['new'] = x", "cache.pop('new', None)",
+            "cache.update(v=<v>)", "cache['k'] = torch.cat([cache['k'][:, 1:], x[:, None]], 1)", "cache['v'], cache['k'][:, 1] = y, x", "k0 = cache['k']\nk0[:, 1] = <v>",
+            "cache['k'] = cache['k'] * 0.5\ncache['k'][:, at:at + 1] = x[:, None]", "if cache['at'] >= 3:\n    cache['k'] = cache['k'].roll(-1, 1)\nelse:\n    cache['at'] = cache['at'] + 1",
+            "cache = dict(cache)", "cache['k'] = cache['k'].clone()", "cache['k'].index_copy_(1, cache['at'].clamp(max=3)[None], x[:, None])", "cache['k'][:, at] += 1", "write(cache, <v>)", "at = at + 1 if <c> else 0",
+        ),
+        results=("cache['v']", "at"),
+        helpers="def write(cache, v):\n    if v.sum() > 0:\n        cache['v'] = v\n    else:\n        cache['k'][:, 0] = v\n",
+    ),
+    "operators": Kind(
+        first=("u = self.w * 1", "h = self.w[:1]"),
+        values=(
+            "cond(<c3>, lambda a: a * <o>, lambda a: a.sin() + <o>, (<t>,))", "cond(<c3>, lambda: x * <o>, lambda: y + <o>, ())", "cond(<c3>, lambda a, b: a + b * 2, lambda a, b: a * b, (x, <t>))",
+            "while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * <o>), (torch.tensor(0), <t>))[1]",
+            "while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * <o>), (0, <t>))[1]", "while_loop(lambda a, b: a.sum() < 4, lambda a, b: (a + b.abs() + 1, b * <o>), (<t>, <t> * 1))[0]",
+            "while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a + <o> * x), (torch.tensor(0), <t> * 1))[1]",
+            "while_loop(lambda i, a: a.sum() < 5, lambda i, a: (i + 1, a.abs() + <o>.abs() + 1), (torch.tensor(0), <t> * 1))[1]",
+            "while_loop(lambda i, a: (i < 2) & (a.sum() < 9), lambda i, a: (i + 1, a * y + x), (torch.tensor(0), <t> * 1))[1]",
+            "while_loop(lambda i, a: i < 2, lambda i, a: (i + 1, {'r': a['r'] * <o>}), (torch.tensor(0), {'r': <t> * 1}))[1]['r']",
+            "while_loop(lambda i, a: i < x.sum().clamp(max=3), lambda i, a: (i + 1, a * self.w), (torch.zeros(()), <t> * 1))[1]",
+            "scan(lambda c, r: (c * 0.5 + r, c * r), <t>[0] * 1, x)[1]", "scan(lambda c, r: (c + r * <o>[0], c * 1), y[0] * 1, <t>)[1]", "scan(lambda c, r: (c * self.w.sum() + r, r + c), <t>.sum(), x)[1]",
+            "scan(lambda c, r: (c + r, c * <o>), <t> * 1, torch.stack([x, y]))[0]", "scan(lambda c, r: (c * r, c + <o>), u * 1, torch.stack([x, z]))[1].sum(0)",
+            "map_rows(lambda r: r * 2 + <o>[0], <t>)", "map_rows(lambda r: r * <o>.sum(), x)", "map_rows(lambda r, a: r * a[0], x, <t>)", "map_rows(lambda r: r * <o>, torch.stack([x, y])).sum(0)",
+            "cond(<c3>, lambda a: cond(a.sum() > 1, lambda a: a * <o>, lambda a: a - <o>, (a,)), lambda a: a * 3, (<t>,))", "cond(<c3>, lambda a: map_rows(lambda r: r * <t>[1], a), lambda a: a * 1, (<t>,))",
+            "cond(<c3>, lambda a: (a * <o>, a + 1), lambda a: (a - 1, a * self.w), (<t>,))[0]", "cond(<c3>, lambda a: {'r': a * <o>}, lambda a: {'r': a + h}, (<t>,))['r']",
+            "x * u", "h * x", "self.w + x", "cond(<c3>, lambda a: a.detach() * <o>, lambda a: a * 2, (<t>,))", "cond(<c3>, lambda a: a[:1] + <o>, lambda a: <o> * a, (<t>,))",
+            "while_loop(lambda a: a.sum() < 4, lambda a: (a.exp() + <o>.abs(),), (<t>.abs(),))[0]", "cond(<c3>, twice, lambda a: a * <o>, (<t>,))", "cond(<c3>, self.scaled, twice, (<t>,))",
+            "cond(<c3>, lambda a: self.count_and(a), lambda a: a * 1, (<t>,))", "torch.where(x > 0, <o>, y)",
+        ),
+        statements=(
+            "u = u * x", "u = u + 1", "h = u[:1]", "if <c>:\n    u = u * <v>\nelse:\n    u = u + x", "while u.abs().sum() < 2:\n    u = u * 2 + x.abs() + 0.1",
+            "for <own> in range(2):\n    u = u + x * u if <c> else u", "<own> = torch.zeros(())\nwhile <own> < 3:\n    <own> = <own> + 1\n    x = x * <o>", "with torch.no_grad():\n    u = u + x",
+            "def f(a):\n    return a * <o> if a.sum() > 0 else a + u\nx = f(<v>)", "with torch.no_grad():\n    self.w.mul_(0.5)", "h = self.w[1:]", "u = u.detach() if <c> else u",
+        ),
+        results=("u",),
+        helpers="def twice(a):\n    return a * 2\n",
+        share=0.75,
+    ),
+    "errors": Kind(
+        first=("c = int(<t>.sum())", "r = <t>.sum().item()"),
+        values=("x * divide(c)", "x + pick(l, c)", "x * root(r)", "x + checked(<t>)", "x + c"),
+        statements=(
+            "try:\n    x = x * (1 / c)\nexcept ZeroDivisionError:\n    ...", "try:\n    v = 5 // c\nexcept ZeroDivisionError as error:\n    v = 0\nx = x + v", "try:\n    v = 5 % int(<t>.sum())\nexcept ArithmeticError:\n    v = 7\nx = x + v",
+            "try:\n    <w> = [x, y][c]\nexcept IndexError:\n    ...", "try:\n    <w> = (x, y, z)[int(<t>[0])]\nexcept (IndexError, KeyError):\n    <w> = <v>", "try:\n    v = {0: 1.0, 1: 2.0}[c]\nexcept KeyError:\n    v = 3.0\nx = x + v",
+            "try:\n    v = math.sqrt(r)\nexcept ValueError:\n    v = 0.0\nx = x + v", "try:\n    v = math.log(r)\nexcept ValueError:\n    ...\nelse:\n    x = x + v", "try:\n    v = math.acos(r)\nexcept ValueError:\n    v = -1.0\nfinally:\n    n += 1\nx = x + v",
+            "try:\n    z = torch.linalg.cholesky(torch.diag(<t>))[0]\nexcept RuntimeError:\n    ...", "try:\n    z = torch.linalg.inv(torch.diag(<t>))[1]\nexcept torch.linalg.LinAlgError:\n    z = <v>", "try:\n    z = torch.linalg.solve(torch.diag(x), y)\nexcept RuntimeError:\n    z = y * 1",
+            "try:\n    if <c>: raise ValueError('large')\n    ...\nexcept ValueError:\n    ...", "try:\n    assert <c>\n    ...\nexcept AssertionError:\n    ...", "try:\n    x = check(x)\nexcept ValueError:\n    x = <v>", "try:\n    x = x + next(t for t in x if t > 1)\nexcept StopIteration:\n    ...",
+            "try:\n    x = x[c:c + 2] + y\nexcept RuntimeError:\n    x = y * 2", "try:\n    x = x + torch.stack([t for t in y if t > 0]).sum()\nexcept RuntimeError:\n    x = <v>", "try:\n    z = z + x[int(y[0])]\nexcept IndexError:\n    ...", "try:\n    x = x + [3, 4].index(c)\nexcept ValueError:\n    x = x - 1",
+            "with contextlib.suppress(ZeroDivisionError):\n    x = x + 1 / c", "with contextlib.suppress(IndexError):\n    x = x + [1, 2][c]", "for <own> in (1, 0):\n    try:\n        x = x + <own> // c\n    except ZeroDivisionError:\n        break", "c = c - 1", "c = int(<t>[0])", "r = r - 1",
+            "try:\n    x = x + max(t for t in x if t > 0)\nexcept ValueError:\n    ...", "try:\n    v = int(str(c))\nexcept ValueError:\n    v = 0\nx = x + v", "try:\n    x = x.view(c, 2).sum(0)\nexcept RuntimeError:\n    x = <v>", "try:\n    x = x + math.factorial(c)\nexcept (ValueError, OverflowError):\n    x = x - 1",
+            "try:\n    x = x + Mode(c)\nexcept ValueError:\n    ...", "try:\n    x = x * (x.sum() / y.sum()).item()\n    x = x + 2 ** c\nexcept (ZeroDivisionError, OverflowError):\n    ...",
+        ),
+        results=("c",),
+        helpers="""
+def divide(c):
+    try:
+        return 6 / c
+    except ZeroDivisionError:
+        return 9
+
+def pick(l, c):
+    try:
+        return l[c]
+    except IndexError:
+        return l[0]
+
+def root(r):
+    try:
+        return math.sqrt(r)
+    except ValueError:
+        return 0.5
+
+def check(t):
+    if t.sum() > 1:
+        raise ValueError("too large")
+    return t + 1
+
+def checked(t):
+    try:
+        return check(t)
+    except ValueError:
+        return t - 1
+""",
+    ),
+}  # fmt: skip
+
+
+class Writer:
+    """Writes the program of a seed."""
+
+    def __init__(self, seed: int, kind: str) -> None:
+        self.rng = random.Random(f"{kind} {seed}")
+        self.kind = kind
+        self._lines: list[str] = []
+        self._nested = 0
+        self._owned = 0
+
+    def write(self) -> str:
+        kind = KINDS[self.kind]
+        has_cache = self.kind == "cache"
+        self._emit(0, f"def forward(self, x, y{', cache' if has_cache else ''}):")
+        for each in (*_FIRST, *kind.first):
+            self._emit(1, self._fill(each))
+        for _ in range(self.rng.randint(2, 5 if self.kind == "plain" else 4)):
+            self._statement(3 if self.kind == "plain" else 2, 1, in_loop=False, on_data=False)
+        self._emit(1, f"return {', '.join(('x', 'y', 'z', 'n', *kind.results))}")
+        return kind.helpers + "".join(self._lines)
+
+    def _emit(self, indent: int, text: str) -> None:
+        self._lines.append("    " * indent + text + "\n")
+
+    def _draw(self, known: dict[str, float], own: tuple[str, ...]) -> str:
+        """One of the kind's own texts, or of those that are in all programs."""
+        if own and self.rng.random() < KINDS[self.kind].share:
+            return self.rng.choice(own)
+        return self.rng.choices([*known], [*known.values()])[0]
+
+    def _fill(self, text: str) -> str:
+        return re.sub(r"<(\w+)>", lambda found: self._place(found[1]), text)
+
+    def _place(self, name: str) -> str:
+        if name == "t":
+            return str(self.rng.choice(_TENSORS))
+        if name == "w":
+            return self.rng.choice("xyz")
+        if name == "i":
+            return str(self.rng.choice((0, 1, 1, 2, 3)))
+        if name == "o":
+            return str(self.rng.choice(("x", "y", "z", "u", "h", "self.w", "self.t")))
+        if name == "c3":
+            return f"{self.rng.choice(('x', 'y', 'z', 'u'))}.sum() > {self.rng.choice((0, 1, -2))}"
+        self._nested += 1
+        if name == "v":
+            found = self._draw(_VALUES, KINDS[self.kind].values)
+            found = "y * 2" if self._nested > 2 and re.search("<[cv]", found) else self._fill(found)
+        else:
+            found = self._draw(_CONDITIONS, KINDS[self.kind].conditions)
+            is_deep = self._nested > 2 and "<c" in found
+            found = "x.sum() > 0" if is_deep else self._fill(found)
+            found = f"bool({found})" if name == "c2" else found
+        self._nested -= 1
+        return found
+
+    def _block(self, depth: int, indent: int, **around: bool) -> None:
+        for _ in range(self.rng.randint(1, 3 if self.kind == "plain" else 2)):
+            self._statement(depth, indent, **around)
+
+    def _statement(self, depth: int, indent: int, in_loop: bool, on_data: bool) -> None:
+        text = self._draw(_STATEMENTS, KINDS[self.kind].statements)
+        if not on_data and self.rng.random() < 0.04:
+            text = self.rng.choice([*_OUTSIDE_LOOPS])
+        if in_loop and self.rng.random() < 0.04:
+            text = self.rng.choice([*_INSIDE_LOOPS])
+        if depth <= 0 and "..." in text:
+            text = "<w> = <v>"
+        self._owned += 1
+        text = text.replace("<own>", f"w{self._owned}")
+        inside = {"in_loop": in_loop, "on_data": on_data}
+        for line in text.split("\n"):
+            stripped = line.lstrip()
+            at = indent + (len(line) - len(stripped)) // 4
+            if at == indent:
+                is_loop, is_while = stripped.startswith(("for ", "while ")), "while " in stripped
+                inside = {"in_loop": in_loop or is_loop, "on_data": on_data or is_while}
+            if stripped == "...":
+                self._block(depth - 1, at, **inside)
+            else:
+                self._emit(at, self._fill(stripped))
+
+
+def write_program(seed: int, kind: str) -> str:
+    return Writer(seed, kind).write()
+
+
+def choose_kind(seed: int, kinds: Any = tuple(KINDS)) -> str:
+    """The kinds take turns."""
+    return str(kinds[seed % len(kinds)])

@@ -1,0 +1,168 @@
+"""The command line of fuzzers whose programs are numbered: many are judged, in several processes,
+and what became of them is told.
+
+    python -m fuzz.flow --count 30000 --seed 0 --jobs 16 --minutes 45
+
+Ends when all are judged or the time is over. A process that dies has judged a wrong program, and
+another goes on behind it. The last line has the sums, and the seeds of what was wrong. Must not
+know what programs are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import queue
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+OUTCOMES = ("right", "refused", "skipped", "checked", "lenient", "told", "wrong")
+_ALWAYS = ("right", "refused", "skipped", "wrong")
+_EXPLAINED = ("refused", "checked", "told")
+Judge = Callable[..., tuple[str, str]]
+_GRACE = 120
+"""So many seconds after the end processes are stopped: an export may take one minute."""
+
+
+class Judged(NamedTuple):
+    kind: str
+    seed: int
+    outcome: str
+    text: str
+
+
+def main(
+    judge: Judge,
+    write: Callable[..., str],
+    kinds: Sequence[str] = (),
+    shrink: Callable[[int, str], str] | None = None,
+) -> int:
+    """Judge programs as the command line says; 1 if any was wrong."""
+    options = _parse(kinds)
+    own = [(kind,) for kind in options.kinds or kinds] or [()]
+    numbers = range(options.seed, options.seed + options.count)
+    programs = [(seed, *own[seed % len(own)]) for seed in numbers]
+    if options.show:
+        _quieten()
+        for each in programs:
+            print(f"# {each}", write(*each), *judge(*each), sep="\n", flush=True)
+        return 0
+    started, found = time.time(), []
+    deadline = started + 60 * options.minutes
+    judged = judge_many(judge, programs, options.jobs, deadline)
+    for each in judged:
+        found.append(each)
+        if each.outcome == "wrong":
+            print(f"{each.kind} {each.seed}: {each.text}", flush=True)
+            if options.minimize and shrink is not None:
+                print(shrink(each.seed, each.kind), flush=True)
+    print(*_tell(found, len(programs), time.time() - started), sep="\n")
+    return int(any(each.outcome == "wrong" for each in found))
+
+
+def _parse(kinds: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=60, help="end then, whatever is left")
+    parser.add_argument("--kinds", nargs="+", choices=[*kinds], help="they take turns")
+    parser.add_argument("--show", action="store_true", help="print the programs")
+    parser.add_argument("--minimize", action="store_true", help="print wrong ones, made smaller")
+    return parser.parse_args()
+
+
+def _quieten() -> None:
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+
+
+# --------------------------------------------------------------------------------------- processes
+
+
+def judge_many(
+    judge: Judge, programs: list[tuple[Any, ...]], jobs: int, deadline: float
+) -> Iterator[Judged]:
+    """What becomes of the programs, as it is known."""
+    if jobs == 1:
+        _quieten()
+        for each in programs:
+            if time.time() < deadline:
+                yield _judge_one(judge, each)
+        return
+    context = multiprocessing.get_context("spawn")
+    told: Any = context.Queue()
+
+    def begin(left: list[tuple[Any, ...]]) -> tuple[Any, list[tuple[Any, ...]]]:
+        process = context.Process(target=_work, args=(judge, left, deadline, told), daemon=True)
+        process.start()
+        return process, left
+
+    working = [begin(programs[i::jobs]) for i in range(jobs) if programs[i::jobs]]
+    done: set[tuple[Any, ...]] = set()
+    while working:
+        try:
+            each = told.get(timeout=1)
+            done.add((each.seed, *([each.kind] if each.kind else [])))
+            yield each
+            continue
+        except queue.Empty:
+            pass
+        if time.time() > deadline + _GRACE:
+            for process, _ in working:
+                process.kill()
+            return
+        still = []
+        for process, left in working:
+            if process.is_alive():
+                still.append((process, left))
+                continue
+            rest = [program for program in left if program not in done]
+            if process.exitcode and rest:
+                died = f"the process died ({process.exitcode})"
+                yield Judged(str((*rest[0][1:], "")[0]), rest[0][0], "wrong", died)
+                still += [begin(rest[1:])] if rest[1:] else []
+        working = still
+
+
+def _work(judge: Judge, programs: list[tuple[Any, ...]], deadline: float, told: Any) -> None:
+    _quieten()
+    for each in programs:
+        if time.time() > deadline:
+            break
+        told.put(_judge_one(judge, each))
+
+
+def _judge_one(judge: Judge, program: tuple[Any, ...]) -> Judged:
+    outcome, text = judge(*program)
+    return Judged(str((*program[1:], "")[0]), program[0], outcome, text)
+
+
+# ---------------------------------------------------------------------------------------- the sums
+
+
+def _tell(found: list[Judged], wanted: int, took: float) -> Iterator[str]:
+    names = [name for name in OUTCOMES if any(each.outcome == name for each in found)]
+    counts = Counter((each.kind, each.outcome) for each in found)
+    yield f"{'kind':<12}" + "".join(f"{name:>9}" for name in names)
+    for kind in sorted({each.kind for each in found}):
+        yield f"{kind:<12}" + "".join(f"{counts[kind, name]:>9}" for name in names)
+    texts = Counter((each.outcome, each.text) for each in found if each.outcome in _EXPLAINED)
+    for (outcome, text), count in texts.most_common(40):
+        yield f"{count:6} {outcome}: {text[:200]}"
+    if len(found) < wanted:
+        yield f"{wanted - len(found)} programs were not judged: the time is over"
+    sums = Counter(each.outcome for each in found)
+    told = ", ".join(f"{sums[n]} {n}" for n in OUTCOMES if n in (*_ALWAYS, *sums))
+    wrong = [f"{each.kind} {each.seed}".strip() for each in found if each.outcome == "wrong"]
+    yield (
+        f"{len(found)} programs in {took:.0f} s ({len(found) / max(took, 1e-9):.1f} a second): "
+        f"{told}; wrong: {', '.join(wrong) or 'none'}"
+    )

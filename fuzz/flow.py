@@ -6,8 +6,9 @@
 What programs are made of stands in `flow_programs.py`. Each is called on several inputs in a row,
 so that many paths are taken and what one call leaves is found by the next; compared are results,
 buffers, what became of the arguments, and gradients. An export is right, or refuses with an error
-of lostwax's: all else is a failure. "told": the export has warned that the program does not keep
-what the module keeps, and each first call is right. Exits with 1 if anything was wrong.
+of lostwax's: all else is a failure. "checked": the program refuses a call in words. "told": the
+export has warned that the program does not keep what the module keeps, and each first call is
+right. Exits with 1 if anything was wrong.
 """
 
 from __future__ import annotations
@@ -243,6 +244,8 @@ def _call(module: Any, leaves: list[Tensor], arguments: list[Any]) -> Told:
             gradients = _differentiate(result, [*leaves, *module.parameters()])
     except Slow:
         return Told("slow", None)
+    except LostwaxError as error:
+        return Told("refused", str(error).partition("\n")[0])
     except Exception as error:
         return Told("raised", f"{type(error).__name__}: {error}")
     seen = {"results": changed[0], "arguments": changed[1], "buffers": buffers}
@@ -289,7 +292,8 @@ def _run(make: Callable[[], Any], order: list[int], how: tuple[bool, bool]) -> l
 
 
 def judge(seed: int, kind: str | None = None) -> tuple[str, str]:
-    """What becomes of a program: "right", "refused", "skipped", "told" or "wrong"; and a text."""
+    """What becomes of a program: "right", "refused", "checked", "skipped", "told" or "wrong"; and
+    a text."""
     kind = kind or choose_kind(seed)
     return judge_source(flow_programs.write_program(seed, kind), seed, kind)
 
@@ -317,7 +321,11 @@ def judge_source(source: str, seed: int, kind: str) -> tuple[str, str]:
         return "wrong", f"the export raises {type(error).__name__}: {error}"
     if rng.random() < 0.1:
         program = _save_and_load(program)
-    text = _compare(wanted, _run(program.module, order, how), order)
+    found = _run(program.module, order, how)
+    text = _compare(wanted, found, order)
+    checked = [each.seen for each in found if each.kind == "refused"]
+    if checked and not text:
+        return "checked", checked[0]
     warned = [str(each.message) for each in caught if "the program" in str(each.message)]
     if not text or not warned:
         return ("wrong", text) if text else ("right", "")
@@ -333,6 +341,8 @@ def judge_source(source: str, seed: int, kind: str) -> tuple[str, str]:
 def _compare(wanted: list[Told], found: list[Told], order: list[int]) -> str:
     """What is different; "" if nothing is."""
     for i, (want, got) in enumerate(zip(wanted, found, strict=False)):
+        if want.kind == "ran" and got.kind == "refused":
+            break
         if want.kind == "ran" and not want.is_same(got):
             return f"call {i}, input {order[i]}: {_tell_difference(want, got)}"
         if want.kind != "ran" and got.kind == "ran":

@@ -13,14 +13,13 @@ from __future__ import annotations
 import argparse
 import logging
 import multiprocessing
-import queue
+import sys
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import wait
 from typing import Any, NamedTuple
-
-import torch
 
 OUTCOMES = ("right", "refused", "skipped", "checked", "lenient", "told", "wrong")
 _ALWAYS = ("right", "refused", "skipped", "wrong")
@@ -62,7 +61,7 @@ def main(
             print(f"{each.kind} {each.seed}: {each.text}", flush=True)
             if options.minimize and shrink is not None:
                 print(shrink(each.seed, each.kind), flush=True)
-    print(*_tell(found, len(programs), time.time() - started), sep="\n")
+    print(*tell(found, len(programs), time.time() - started), sep="\n")
     return int(any(each.outcome == "wrong" for each in found))
 
 
@@ -81,7 +80,8 @@ def _parse(kinds: Sequence[str]) -> argparse.Namespace:
 def _quieten() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    torch.set_num_threads(1)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 # --------------------------------------------------------------------------------------- processes
@@ -97,58 +97,58 @@ def judge_many(
             if time.time() < deadline:
                 yield _judge_one(judge, each)
         return
-    context = multiprocessing.get_context("spawn")
-    told: Any = context.Queue()
-
-    def begin(left: list[tuple[Any, ...]]) -> tuple[Any, list[tuple[Any, ...]]]:
-        process = context.Process(target=_work, args=(judge, left, deadline, told), daemon=True)
-        process.start()
-        return process, left
-
-    working = [begin(programs[i::jobs]) for i in range(jobs) if programs[i::jobs]]
-    done: set[tuple[Any, ...]] = set()
+    working = dict(_begin(judge, programs[i::jobs], deadline) for i in range(jobs))
     while working:
-        try:
-            each = told.get(timeout=1)
-            done.add((each.seed, *([each.kind] if each.kind else [])))
-            yield each
-            continue
-        except queue.Empty:
-            pass
+        for reader in wait([*working], timeout=1):
+            process, left = working[reader]
+            try:
+                yield reader.recv()
+                left.pop(0)
+            except EOFError:
+                del working[reader]
+                process.join()
+                if process.exitcode and left:
+                    died = f"the process died ({process.exitcode})"
+                    yield Judged(_kind_of(left[0]), left[0][0], "wrong", died)
+                    working |= [_begin(judge, left[1:], deadline)]
         if time.time() > deadline + _GRACE:
-            for process, _ in working:
+            for process, _ in working.values():
                 process.kill()
             return
-        still = []
-        for process, left in working:
-            if process.is_alive():
-                still.append((process, left))
-                continue
-            rest = [program for program in left if program not in done]
-            if process.exitcode and rest:
-                died = f"the process died ({process.exitcode})"
-                yield Judged(str((*rest[0][1:], "")[0]), rest[0][0], "wrong", died)
-                still += [begin(rest[1:])] if rest[1:] else []
-        working = still
 
 
-def _work(judge: Judge, programs: list[tuple[Any, ...]], deadline: float, told: Any) -> None:
+def _begin(judge: Judge, programs: list[Any], deadline: float) -> tuple[Any, tuple[Any, list[Any]]]:
+    """A process that judges them, and from where what it finds is read."""
+    context = multiprocessing.get_context("spawn")
+    reader, writer = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(judge, programs, deadline, writer), daemon=True)
+    process.start()
+    writer.close()
+    return reader, (process, [*programs])
+
+
+def _work(judge: Judge, programs: list[tuple[Any, ...]], deadline: float, writer: Any) -> None:
     _quieten()
     for each in programs:
         if time.time() > deadline:
             break
-        told.put(_judge_one(judge, each))
+        writer.send(_judge_one(judge, each))
 
 
 def _judge_one(judge: Judge, program: tuple[Any, ...]) -> Judged:
     outcome, text = judge(*program)
-    return Judged(str((*program[1:], "")[0]), program[0], outcome, text)
+    return Judged(_kind_of(program), program[0], outcome, text)
+
+
+def _kind_of(program: tuple[Any, ...]) -> str:
+    return str(program[1]) if len(program) > 1 else ""
 
 
 # ---------------------------------------------------------------------------------------- the sums
 
 
-def _tell(found: list[Judged], wanted: int, took: float) -> Iterator[str]:
+def tell(found: list[Judged], wanted: int, took: float) -> Iterator[str]:
+    """A table by kinds, the refusals by their text, and the line of sums."""
     names = [name for name in OUTCOMES if any(each.outcome == name for each in found)]
     counts = Counter((each.kind, each.outcome) for each in found)
     yield f"{'kind':<12}" + "".join(f"{name:>9}" for name in names)

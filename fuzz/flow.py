@@ -32,14 +32,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
+from torch._higher_order_ops import associative_scan, scan, while_loop
 from torch._higher_order_ops import map as map_rows
-from torch._higher_order_ops import scan, while_loop
 
 import lostwax
 from fuzz import flow_programs, running
@@ -90,6 +91,9 @@ class Count(int):
 class Base(nn.Module):
     """A module of the user's, without its `forward`."""
 
+    has_part = False
+    """Does it hold views of its state?"""
+
     def __init__(self) -> None:
         super().__init__()
         self.w = nn.Parameter(torch.tensor([0.5, 2.0]))
@@ -100,6 +104,8 @@ class Base(nn.Module):
         self.register_buffer("n", torch.zeros(()))
         self.count, self.steps, self.is_warm = 0, [1], False
         self.mode, self.last = Mode.IDLE, None
+        if self.has_part:
+            self.part, self.piece = self.w.data[:1], self.u[:1]
 
     def is_true(self, v: Any) -> bool:
         return v is True
@@ -156,12 +162,19 @@ _KNOWN = {
     "Fraction": fractions.Fraction,
     "Decimal": decimal.Decimal,
 }
-_OPERATORS = {"cond": torch.cond, "while_loop": while_loop, "scan": scan, "map_rows": map_rows}
+_OPERATORS = {
+    "cond": torch.cond,
+    "while_loop": while_loop,
+    "scan": scan,
+    "map_rows": map_rows,
+    "accumulate": partial(associative_scan, dim=0, combine_mode="generic"),
+}
 _PLAIN = {
     "cond": _plain_cond,
     "while_loop": _plain_while_loop,
     "scan": _plain_scan,
     "map_rows": _plain_map,
+    "accumulate": lambda combine, rows: torch.stack([*itertools.accumulate(rows, combine)]),
 }
 """What torch's operators compute, in Python: eager compiles them at each call, which takes long."""
 
@@ -174,7 +187,8 @@ def make_class(source: str, name: Any, known: dict[str, Any] | None = None) -> t
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # `n is 1`
         exec(compile(source, file, "exec"), names)
-    return type("Generated", (Base,), {"forward": names["forward"]})
+    own = {"forward": names["forward"], "has_part": "self.p" in source}
+    return type("Generated", (Base,), own)
 
 
 # ------------------------------------------------------------------------------------------- calls
@@ -312,7 +326,7 @@ def judge_source(source: str, seed: int, kind: str) -> tuple[str, str]:
     try:
         with limit(60), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            program = lostwax.export(module, tuple(example))
+            program = lostwax.export(module, tuple(example), strict=rng.random() < 0.05)
     except Slow:
         return "wrong", "the export does not end"
     except LostwaxError as error:

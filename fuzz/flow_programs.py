@@ -1,8 +1,9 @@
 """Random Python with control flow on data: what its statements are, and how they are put together.
 
-A kind of programs is a table of texts. In a text `<c>` is a condition, `<v>` a value like x, `<t>` a
-tensor that there is, `<w>` one of x, y and z, `<i>` a small number, `<own>` a name of the statement's own;
-a line `...` is a block of statements. Must not run anything.
+A kind of programs is a table of texts. In a text `<c>` is a condition, `<v>` a value like x, `<t>`
+a tensor that there is, `<o>` one that is closed over, `<w>` one of x, y and z, `<i>` a small
+number, `<own>` a name of the statement's own; `<c2>` and `<c3>` are conditions that are a truth
+and a tensor. A line `...` is a block of statements. Must not run anything.
 
     plain       nested `if`, loops, early exits, lists, dictionaries, objects, writes in place
     identity    `is` on truths and numbers that data decide
@@ -42,6 +43,7 @@ class Kind:
 
 _FIRST = ("z = x * y", "l = [x]", "n = 0", "k = 'a'", "flag = False", "b = Box(y)", "d = {'k': z}")
 _TENSORS = ("x", "y", "z", "b.v", "self.t", "l[0]")
+_CLOSED_OVER = ("x", "y", "z", "u", "h", "self.w", "self.t", "self.u")
 _VALUES = {
     **dict.fromkeys(
         (
@@ -338,6 +340,7 @@ def match_mode(m):
             "map_rows(lambda r: r * 2 + <o>[0], <t>)", "map_rows(lambda r: r * <o>.sum(), x)", "map_rows(lambda r, a: r * a[0], x, <t>)", "map_rows(lambda r: r * <o>, torch.stack([x, y])).sum(0)",
             "cond(<c3>, lambda a: cond(a.sum() > 1, lambda a: a * <o>, lambda a: a - <o>, (a,)), lambda a: a * 3, (<t>,))", "cond(<c3>, lambda a: map_rows(lambda r: r * <t>[1], a), lambda a: a * 1, (<t>,))",
             "cond(<c3>, lambda a: (a * <o>, a + 1), lambda a: (a - 1, a * self.w), (<t>,))[0]", "cond(<c3>, lambda a: {'r': a * <o>}, lambda a: {'r': a + h}, (<t>,))['r']",
+            "accumulate(torch.add, <t> * <o>)", "accumulate(lambda a, b: a * b, torch.stack([x, <t>, y]))[1:].sum(0)",
             "x * u", "h * x", "self.w + x", "cond(<c3>, lambda a: a.detach() * <o>, lambda a: a * 2, (<t>,))", "cond(<c3>, lambda a: a[:1] + <o>, lambda a: <o> * a, (<t>,))",
             "while_loop(lambda a: a.sum() < 4, lambda a: (a.exp() + <o>.abs(),), (<t>.abs(),))[0]", "cond(<c3>, twice, lambda a: a * <o>, (<t>,))", "cond(<c3>, self.scaled, twice, (<t>,))",
             "cond(<c3>, lambda a: self.count_and(a), lambda a: a * 1, (<t>,))", "torch.where(x > 0, <o>, y)",
@@ -345,7 +348,8 @@ def match_mode(m):
         statements=(
             "u = u * x", "u = u + 1", "h = u[:1]", "if <c>:\n    u = u * <v>\nelse:\n    u = u + x", "while u.abs().sum() < 2:\n    u = u * 2 + x.abs() + 0.1",
             "for <own> in range(2):\n    u = u + x * u if <c> else u", "<own> = torch.zeros(())\nwhile <own> < 3:\n    <own> = <own> + 1\n    x = x * <o>", "with torch.no_grad():\n    u = u + x",
-            "def f(a):\n    return a * <o> if a.sum() > 0 else a + u\nx = f(<v>)", "with torch.no_grad():\n    self.w.mul_(0.5)", "h = self.w[1:]", "u = u.detach() if <c> else u",
+            "def f(a):\n    return a * <o> if a.sum() > 0 else a + u\nx = f(<v>)", "with torch.no_grad():\n    self.w.mul_(0.5)", "h = self.w[1:]", "u = u.detach() if <c> else u", "h = self.part", "h = self.piece",
+            "if <c>:\n    with torch.no_grad():\n        self.w.add_(1)", "self.piece.add_(1)", "self.u.mul_(0.5)", "if <c>: self.u = self.u + x",
         ),
         results=("u",),
         helpers="def twice(a):\n    return a * 2\n",
@@ -441,7 +445,7 @@ class Writer:
         if name == "i":
             return str(self.rng.choice((0, 1, 1, 2, 3)))
         if name == "o":
-            return str(self.rng.choice(("x", "y", "z", "u", "h", "self.w", "self.t")))
+            return str(self.rng.choice(_CLOSED_OVER))
         if name == "c3":
             return f"{self.rng.choice(('x', 'y', 'z', 'u'))}.sum() > {self.rng.choice((0, 1, -2))}"
         self._nested += 1

@@ -280,9 +280,30 @@ def match_mode(m):
             "setattr(w, 'on', not getattr(w, 'on', False))", "if hasattr(w, 'on'): del w.on", "self.t.scale = 2", "if <c>: self.t.on = True", "w.other = <v>",
             "if <c>:\n    w.other = <v>\nelse:\n    w.other = x", "if <c>:\n    z = x\n    z.scale = 9", "w = <w>", "b.v.scale = 3", "self.w.lr = 2", "if <c>: self.w.lr = 3",
             "for t in (x, y):\n    if t[0] > 0: t.scale = 8", "w.scale = int(<t>.sum())", "w.scale = x.sum() if <c> else y.sum()", "w = w * 1", "mark(w, <c2>)",
+            "if <c>:\n    w = <v> + 1\n    w.scale = 7\nelse:\n    w = <v> * 2\n    w.scale = 3", "if <c>:\n    w = <v> * 1\n    w.on = True", "w = made(<v>, 7) if <c> else made(y, 2)",
+            "w = made(<v>, <i>)\nif <c>:\n    w = made(w, 5)", "w = made_by(<v>)", "for <own> in range(2):\n    w = made(w, <own> + 1) if <c> else w", "z = made(x, 3) if <c> else z",
+            "<own> = torch.zeros(())\nwhile <own> < 2:\n    <own> = <own> + 1\n    w = made(w, 4)", "b.v = made(<v>, 6) if <c> else b.v", "if <c>: l[0] = made(<v>, 8)",
         ),
         results=("w",),
-        helpers="def scale_of(t):\n    return getattr(t, 'scale', 1)\n\ndef mark(t, c):\n    if c:\n        t.on = True\n        t.scale = 3\n",
+        helpers="""
+def scale_of(t):
+    return getattr(t, 'scale', 1)
+
+def mark(t, c):
+    if c:
+        t.on = True
+        t.scale = 3
+
+def made(t, scale):
+    t = t * 1
+    t.scale = scale
+    return t
+
+def made_by(t):
+    if t.sum() > 0:
+        return made(t, 2)
+    return made(t + 1, 9)
+""",
     ),
     "ties": Kind(
         first=("score = x.sum()",),

@@ -284,7 +284,7 @@ def match_mode(m):
             "w = made(<v>, <i>)\nif <c>:\n    w = made(w, 5)", "w = made_by(<v>)", "for <own> in range(2):\n    w = made(w, <own> + 1) if <c> else w", "z = made(x, 3) if <c> else z",
             "<own> = torch.zeros(())\nwhile <own> < 2:\n    <own> = <own> + 1\n    w = made(w, 4)", "b.v = made(<v>, 6) if <c> else b.v", "if <c>: l[0] = made(<v>, 8)",
         ),
-        results=("w",),
+        results=("w", "x * scale_of(w)"),
         helpers="""
 def scale_of(t):
     return getattr(t, 'scale', 1)

@@ -34,7 +34,7 @@ CONSUMERS_STAMP := $(VENV)/.installed-consumers
 demo: $(BASE)
 	$(BIN)/python -m examples.demo
 
-test: lint types $(CONSUMERS_STAMP) $(SITE_STAMP) $(SWEEP_STAMP)
+test: lint types $(CONSUMERS_STAMP) $(SITE_STAMP)
 	$(BIN)/python -m pytest -n 2 -q tests
 
 consumers: $(CONSUMERS_STAMP)

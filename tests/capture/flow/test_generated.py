@@ -8,12 +8,8 @@ import pytest
 
 from fuzz import appending, flow, flow_programs, rewriting, sizes
 
-ISSUE_35 = pytest.mark.xfail(reason="issue 35, found by these programs", strict=False)
-RIGHT = ("plain", "cache")
-KINDS = [pytest.param(k, marks=[] if k in RIGHT else ISSUE_35) for k in flow_programs.KINDS]
 
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", flow_programs.KINDS)
 def test_generated_programs_are_right_or_refused(kind: str) -> None:
     outcomes = Counter[str]()
     for seed in range(8):
@@ -32,7 +28,6 @@ def test_generated_loops_append_right_or_are_refused() -> None:
     assert outcomes["right"] >= 2
 
 
-@ISSUE_35
 @pytest.mark.parametrize("start", range(0, 120, 40))
 def test_branches_on_sizes_are_right_or_refused(start: int) -> None:
     outcomes = Counter[str]()

@@ -667,7 +667,7 @@ def _argument_spec(value: Any, arg: Any) -> ArgumentSpec:
     if isinstance(value, Value):
         return TensorArgument(arg.name)
     if not isinstance(arg, torch.fx.Node):
-        return ConstantArgument("", arg)
+        return ConstantArgument("", value)
     if isinstance(value, Real):
         return SymFloatArgument(arg.name)
     is_bool = isinstance(value, BoolExpr)

@@ -98,6 +98,15 @@ class ConstantArgument:
     value: Any
 
 
+def strip_class(value: Any) -> Any:
+    """A constant as a graph has it: the number, or the text, in a member of an enumeration and its
+    like. (fx writes graphs as text; what it would write of others is not always Python.)"""
+    for kind in (bool, int, float, complex, str):
+        if isinstance(value, kind):
+            return value if type(value) is kind else kind.__new__(kind, value)
+    return value
+
+
 def same_constant(a: Any, b: Any) -> bool:
     """Are two constants the same to a program? `1`, `1.0` and `True` are three different ones,
     `0.0` and `-0.0` two."""

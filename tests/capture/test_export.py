@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 import subprocess
 import sys
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -214,3 +216,33 @@ def test_no_peer_is_imported() -> None:
         "assert 'sympy' not in sys.modules, 'sympy'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Direction(enum.IntEnum):
+    UP = 1
+    DOWN = 2
+
+
+class Word(enum.StrEnum):
+    YES = "yes"
+
+
+class Tagged(int):
+    """More than a number."""
+
+
+def test_results_that_are_more_than_numbers_keep_their_class() -> None:
+    """In the graph they are numbers: what fx writes of others is not always Python."""
+
+    def forward(x: torch.Tensor) -> tuple[Any, ...]:
+        x.add_(1)
+        return x + Direction.UP, Direction.DOWN, Word.YES, np.float64(3), Tagged(4), True, 2.5
+
+    program = export(forward, (torch.ones(2),))
+    program.validate()
+    assert "2, 'yes', 3.0, 4, True, 2.5" in program.graph_module.code
+    for each in (program, program.run_decompositions()):
+        got, wanted = each.module()(torch.ones(2)), forward(torch.ones(2))
+        assert got[1:] == wanted[1:]
+        assert [*map(type, got)] == [*map(type, wanted)]
+        assert torch.equal(got[0], wanted[0])

@@ -27,6 +27,7 @@ from lostwax.ir.graph.numbers import (
     simplify_number,
 )
 from lostwax.ir.graph.writer import NO_KWARGS, GraphWriter, base_name
+from lostwax.ir.signature import strip_class
 from lostwax.ir.trace.log import (
     InnerGraph,
     Number,
@@ -182,7 +183,7 @@ class Builder:
 
     def add_output(self, values: Sequence[Any], form: Any = tuple) -> fx.Node:
         """The end of the program: one flat tuple. A body may return a list, or its only value."""
-        args: Any = tuple([self._operand(v, self.grad) for v in values])
+        args: Any = tuple([strip_class(self._operand(v, self.grad)) for v in values])
         vals: Any = tuple([a.meta.get("val") if isinstance(a, fx.Node) else a for a in args])
         inputs = _nodes_in(args, self._within)
         if form is None:

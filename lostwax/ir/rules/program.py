@@ -33,6 +33,7 @@ from lostwax.ir.signature import (
     TensorArgument,
     TokenArgument,
     same_constant,
+    strip_class,
 )
 from lostwax.ir.text import type_text
 from lostwax.sym import Expr, current
@@ -68,7 +69,7 @@ def _outputs_match(program: Program) -> Found:
         return
     for i, (value, spec) in enumerate(zip(values, specs, strict=True)):
         if isinstance(spec.arg, ConstantArgument) and not isinstance(value, Node):
-            if not same_constant(value, spec.arg.value):
+            if not same_constant(value, strip_class(spec.arg.value)):
                 yield "output", f"output {i} is {value!r}, the signature says {spec.arg.value!r}"
         elif not isinstance(value, Node) or value.name != spec.arg.name:
             name = value.name if isinstance(value, Node) else value

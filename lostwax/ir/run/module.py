@@ -43,12 +43,14 @@ from lostwax.ir.run.write_back import (
 )
 from lostwax.ir.signature import (
     STATE_WRITES,
+    ArgumentSpec,
     ConstantArgument,
     CustomObjArgument,
     InputKind,
     InputSpec,
     OutputSpec,
     StateWrite,
+    strip_class,
 )
 from lostwax.location import warn
 from lostwax.ops.registry import has_trait
@@ -545,13 +547,24 @@ def call_convention(
     )
 
 
+def _is_member(arg: ArgumentSpec) -> bool:
+    """Is it a constant that is more than a number or a text: a member of an enumeration?"""
+    return isinstance(arg, ConstantArgument) and type(strip_class(arg.value)) is not type(arg.value)
+
+
 def make_rebuild(program: Program, convention: Convention) -> Callable[[Sequence[Any]], Any]:
     """Make a function that builds the result of a call from the values that the program returns,
     without those that it writes."""
     specs = [s for s in program.graph_signature.output_specs if s.kind in RESULTS]
     count = sum(s.kind not in GRADIENTS for s in specs)
+    rebuild = convention.rebuild
+    if members := {i: s.arg.value for i, s in enumerate(specs) if _is_member(s.arg)}:
+
+        def rebuild(values: Sequence[Any]) -> Any:  # the graph has their numbers
+            return convention.rebuild([members.get(i, v) for i, v in enumerate(values)])
+
     if count == len(specs):
-        return convention.rebuild
+        return rebuild
 
     inputs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
     paths = {s.arg.name: x.path for s, x in zip(inputs, convention.leaves, strict=True)}
@@ -560,7 +573,7 @@ def make_rebuild(program: Program, convention: Convention) -> Callable[[Sequence
         parameters, others = GRADIENTS
         pairs = list(zip(specs, values, strict=True))
         return JointResult(
-            convention.rebuild(values[:count]),
+            rebuild(values[:count]),
             {str(s.target): v for s, v in pairs if s.kind is parameters},
             {paths[str(s.target)]: v for s, v in pairs if s.kind is others},
         )

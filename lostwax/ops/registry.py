@@ -127,8 +127,13 @@ class Operator:
         factors?"""
         if not self.traits.isdisjoint((Trait.FAILS, Trait.FAILS_TO_FACTOR)):
             return True
+        return bool(self.places)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The names of its tensors that say where."""
         given = self.overload._schema.arguments
-        return any(each.name in _PLACES and "Tensor" in str(each.type) for each in given)
+        return tuple(a.name for a in given if a.name in _PLACES and "Tensor" in str(a.type))
 
     @property
     def writes(self) -> bool:

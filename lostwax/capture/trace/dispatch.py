@@ -47,8 +47,9 @@ from lostwax.errors import CaptureError
 from lostwax.fake import fallback
 from lostwax.fake.mode import FakeTensorMode, functional
 from lostwax.fake.tensor import FakeTensor
-from lostwax.fake.write import check_fits
+from lostwax.fake.write import check_fits, flatten
 from lostwax.ir.run.conditions.answers import answer
+from lostwax.ir.trace.log import Value
 from lostwax.ir.trace.views import track_views
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, Ways, aten, choose, operator
@@ -334,17 +335,51 @@ def plan(func: Any) -> tuple[Handler, Any]:
     record = operator(func)
     handler = choose(record, _WAYS)
     if record.may_fail and handler not in _TAKING_APART:
-        handler = partial(_record_failing, handler)
+        handler = partial(_record_failing, handler, record.places)
     return handler, record
 
 
 def _record_failing(
-    handler: Handler, tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
+    handler: Handler,
+    places: tuple[str, ...],
+    tracer: Tracer,
+    record: Operator,
+    args: Any,
+    kwargs: dict[str, Any],
 ) -> Any:
     """An operator that raises for some data."""
-    is_linalg = Trait.FAILS_TO_FACTOR in record.traits
-    refuse_caught(*((_linalg.LinAlgError,) if is_linalg else FAILING))
+    if Trait.FAILS_TO_FACTOR in record.traits:
+        refuse_caught(_linalg.LinAlgError)
+    elif Trait.FAILS in record.traits or (
+        _has_places_of_data(tracer, record, places, args, kwargs)
+    ):
+        refuse_caught(*FAILING)
     return handler(tracer, record, args, kwargs)
+
+
+def _has_places_of_data(
+    tracer: Tracer, record: Operator, names: tuple[str, ...], args: Any, kwargs: dict[str, Any]
+) -> bool:
+    """Are there places that data decide? Not those of a mask, nor what the program makes itself."""
+    given = {**dict(zip(record.argument_names, args, strict=False)), **kwargs}
+    named = [given.get(name) for name in names]
+    tensors = [x for x in flatten(named) if isinstance(x, torch.Tensor)]
+    places = [tracer.adopt(x) for x in tensors if x.dtype not in (torch.bool, torch.uint8)]
+    return any(_is_of_data(tracer.value_of(each)) for each in places)
+
+
+def _is_of_data(value: Value) -> bool:
+    """Is it given, or computed from what is?"""
+    seen, left = set[Value](), [value]
+    while left:
+        value = left.pop()
+        if value.step is None and not value.is_literal:
+            return True
+        if value.step is not None and value not in seen:
+            seen.add(value)
+            read = flatten([*value.step.args, *value.step.kwargs.values()])
+            left += [each for each in read if isinstance(each, Value)]
+    return False
 
 
 def plan_whole(planned: tuple[Handler, Any]) -> tuple[Handler, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -349,22 +348,22 @@ def test_what_a_branch_raises_is_not_caught_outside() -> None:
 
 
 def test_a_tensor_of_a_branch_is_used_outside() -> None:
-    """What C keeps cannot be looked into; a branch's tensors are known all the same."""
+    """What torch's C++ keeps is not looked into; a branch's tensors are known all the same."""
 
     def program(self: Any, x: Any) -> Any:
-        kept = SimpleQueue[Any]()
+        kept = torch.futures.Future[Any]()
 
         def true(x: Any) -> Any:
             y = x.sin()
-            kept.put(y)
+            kept.set_result(y)
             return y + 1
 
         y = torch.cond(x.sum() > 0, true, lambda x: x - 1, (x,))
-        return y + kept.get()
+        return y + kept.wait()
 
     with pytest.raises(CaptureError, match=r"a tensor of the true branch of torch.cond") as error:
         exported(program, (X,))
-    assert line(program, "return y + kept.get()") in str(error.value)
+    assert line(program, "return y + kept.wait()") in str(error.value)
     assert line(program, "y = x.sin()") in str(error.value)
 
 
@@ -586,14 +585,14 @@ def test_guards_of_a_branch_do_not_leak() -> None:
 
 def test_a_number_of_a_branch_is_used_outside() -> None:
     def program(self: Any, x: Any) -> Any:
-        kept = SimpleQueue[Any]()
+        kept = torch.futures.Future[Any]()
 
         def true(x: Any) -> Any:
-            kept.put(x.sum().item())
+            kept.set_result(x.sum().item())
             return x + 1
 
         y = torch.cond(x.sum() > 0, true, lambda x: x - 1, (x,))
-        return y * kept.get()
+        return y * kept.wait()
 
     with pytest.raises(CaptureError, match=r"a number of the true branch of torch.cond"):
         exported(program, (X,))

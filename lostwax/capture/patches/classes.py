@@ -25,6 +25,7 @@ from lostwax.capture.python.reachable import ReadFunction
 from lostwax.capture.threads import is_capturing
 from lostwax.classes import SHOWN
 from lostwax.fake.asked_tensor import IDENTITY
+from lostwax.fake.symbolic.objects import refuse_address
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import PASSING_ON, asks_for_user
 from lostwax.undo.undo import Undo
@@ -59,8 +60,11 @@ class Asking(type, metaclass=_OfAsking):
 
 def _identify(value: Any, /) -> int:
     """`id`: refused, if it is another object on another way that data decide."""
-    if type(value) is FakeTensor and is_capturing():
+    own = type(value)
+    if own is FakeTensor and is_capturing():
         value.fake_mode.observer.note_question(value, IDENTITY)
+    elif own in SHOWN and is_capturing():
+        refuse_address(SHOWN[own])
     return id(value)
 
 
@@ -73,9 +77,13 @@ NAME_SWAPS = [
     swap.NameSwap(operator, "is_", swap.stand_for(operator.is_, lambda a, b, /: is_same(a, b))),
     swap.NameSwap(operator, "is_not", swap.stand_for(operator.is_not, _is_other)),
 ]
+_IN_BUILTINS = [
+    swap.NameSwap(builtins, "type", Asking),
+    swap.NameSwap(builtins, "id", swap.stand_for(id, _identify)),
+]
 STAND_INS = {
     type: Asking,
-    id: swap.stand_for(id, _identify),
+    id: _IN_BUILTINS[1].function,
     operator.is_: NAME_SWAPS[0].function,
     operator.is_not: NAME_SWAPS[1].function,
 }
@@ -106,6 +114,6 @@ def show_classes(reach: Reach, undo: Undo) -> None:
     reach.add_look(look)
 
 
-_BUILTINS = swap.make_classes([swap.NameSwap(builtins, "type", Asking)])
+_BUILTINS = swap.make_classes(_IN_BUILTINS)
 _SHOWING = frozenset(("__class__", "builtins", "__builtins__"))
-"""By these names code reads `x.__class__` or `builtins.type`: fakes and `builtins` show it."""
+"""By these names code reads `x.__class__` or `builtins.id`: fakes and `builtins` show it."""

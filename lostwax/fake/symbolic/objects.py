@@ -7,7 +7,7 @@ it hangs on how they were computed, and that is refused. Must not ask.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap, wrap
@@ -41,6 +41,15 @@ def are_one_object(one: Any, other: Any) -> Any:
         why=f"Python has one object for each integer from {_SMALL[0]} to {_SMALL[1]}; of others, "
         "and of floats, it hangs on how they were computed",
         instead="compare the numbers, n == m",
+    )
+
+
+def refuse_address(kind: type) -> NoReturn:
+    """`id(n)`: a program has numbers, and no objects of Python's that lie somewhere."""
+    raise CaptureError.here(
+        f"id() is asked of a value of type {kind.__name__}, which depends on data or on a size",
+        why="which of Python's objects it is depends on the number, and a program has no objects",
+        instead="compare the numbers, n == m, or ask `flag is True`",
     )
 
 

@@ -575,7 +575,8 @@ def _find_key(value: Any, before: Any) -> tuple[Any] | None:
 def stands_for(now: Any, before: Any) -> bool:
     """Has a capture put its own function or class in the place of another, or put that back?"""
     for one, other in ((now, before), (before, now)):
-        if callable(one) and getattr(one, "stands_for", GONE) is other is not GONE:
+        function = one.__func__ if type(one) is staticmethod else one
+        if callable(one) and getattr(function, "stands_for", GONE) is other is not GONE:
             return True
     if type(now) is not tuple or type(before) is not tuple or len(now) != len(before):
         return False

@@ -1,20 +1,21 @@
 """Where the user's functions have `type`, `max` and `min` from, and functions of C that answer by a
 mode (`from torch import is_grad_enabled`) or take symbolic numbers (`from math import sqrt`): their
-globals, the variables of functions around them, their defaults, and the containers, objects and
-classes that they reach. While a capture runs, stand-ins are there.
+globals, the variables of functions around them, their defaults, and the containers, objects,
+classes and partials that they reach. While a capture runs, stand-ins are there.
 
 Must not know what a stand-in does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
 
 from lostwax.capture.python import code_names
-from lostwax.capture.python.containers import GONE
-from lostwax.capture.python.function_holders import find_containers
+from lostwax.capture.python.containers import GONE, find_slots
+from lostwax.capture.python.function_holders import find_containers, read_slot
 from lostwax.capture.python.reach import Reach
 from lostwax.capture.python.reachable import ReadFunction
 from lostwax.undo.undo import Undo
@@ -42,7 +43,7 @@ class _Item(NamedTuple):
 
 
 class _Attribute(NamedTuple):
-    """A place in a class, a function, or a variable of the function around."""
+    """A place in a function, or a variable of the function around."""
 
     owner: Any
     name: str
@@ -57,7 +58,22 @@ class _Attribute(NamedTuple):
         setattr(self.owner, self.name, value)
 
 
-_Place = _Item | _Attribute
+class _OfClass(_Attribute):
+    """A function of C is no method in a class, and so must what stands for it be none."""
+
+    def put(self, value: Any) -> None:
+        is_function = type(value) is FunctionType
+        setattr(self.owner, self.name, staticmethod(value) if is_function else value)
+
+
+class _Inside(NamedTuple):
+    """A place in an object that Python shows by no dict."""
+
+    get: Callable[[], Any]
+    put: Callable[[Any], None]
+
+
+_Place = _Item | _Attribute | _Inside
 
 
 class StandIns:
@@ -96,7 +112,9 @@ class StandIns:
                 self._look_at(_Item(holder.__kwdefaults__, name), value)
         if isinstance(holder, type):
             for name, value in [*vars(holder).items()]:
-                self._look_at(_Attribute(holder, name), value)
+                self._look_at(_OfClass(holder, name), value)
+        for place in _find_inside(holder):
+            self._look_at(place, place.get())
         for container in find_containers(holder):
             is_dict = isinstance(container, dict)
             items = dict.items(container) if is_dict else enumerate(list.__iter__(container))
@@ -131,6 +149,20 @@ def _find_places(found: ReadFunction) -> Iterator[_Place]:
         yield from [_Item(known, name) for name in held if name in read]
     for cell in function.__closure__ or ():
         yield _Attribute(cell, "cell_contents")
+
+
+def _find_inside(holder: Any) -> Iterator[_Place]:
+    if isinstance(holder, staticmethod):
+        yield _Inside(lambda: holder.__func__, partial(staticmethod.__init__, holder))
+    elif isinstance(holder, partial):
+        yield _Inside(lambda: holder.func, lambda new: _set_partial(holder, new, holder.args))
+        yield _Inside(lambda: holder.args, lambda new: _set_partial(holder, holder.func, new))
+    for slot in find_slots(type(holder)).values():
+        yield _Inside(partial(read_slot, holder, slot), partial(slot.__set__, holder))
+
+
+def _set_partial(holder: Any, function: Any, args: Any) -> None:
+    partial.__setstate__(holder, (function, args, holder.keywords, vars(holder)))  # type: ignore[attr-defined]
 
 
 def _find_read(found: ReadFunction) -> set[str]:

@@ -140,11 +140,11 @@ def _find_openers(cls: type) -> list[Callable[[Any], Iterable[Any]]]:
         if shown := find_attributes(cls):
             found.append(lambda value: shown.__get__(value).values())
         if places := [*find_slots(cls).values()]:
-            found.append(lambda value: [_read_slot(value, each) for each in places])
+            found.append(lambda value: [read_slot(value, each) for each in places])
     return found
 
 
-def _read_slot(value: Any, place: Any) -> Any:
+def read_slot(value: Any, place: Any) -> Any:
     try:
         return place.__get__(value)
     except AttributeError:  # it is not set

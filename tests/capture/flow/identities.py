@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import math
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -174,6 +175,34 @@ def by_functions(x: Tensor) -> Tensor:
     flag, is_ = (x.sum() > 0).item(), operator.is_
     x = x + 1 if is_(flag, True) else x - 1
     return x * 2 if operator.is_not(flag, False) else x
+
+
+class Held:
+    """Places of functions of C."""
+
+    __slots__ = ("compare", "unset")
+    root = math.sqrt
+    is_one = operator.is_
+    is_other = staticmethod(operator.is_not)
+
+    def __init__(self) -> None:
+        self.compare = operator.is_
+
+
+HELD = Held()
+IS_TRUE = functools.partial(operator.is_, True)
+CALL = functools.partial(lambda compare, flag: compare(flag, False), operator.is_)
+
+
+@data
+def by_held_functions(x: Tensor) -> Tensor:
+    flag, y = bool(x.sum() > 0), x * HELD.root(4.0)
+    if IS_TRUE(flag):
+        y = y + 1
+    if HELD.is_one(flag, False) or Held.is_other(flag, True):
+        y = y * 3
+    y = y - (2 if HELD.compare(flag, True) else 5)
+    return y * 2 if CALL(flag) else y
 
 
 @dataclass

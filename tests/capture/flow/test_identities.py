@@ -4,8 +4,10 @@ choose, beside eager."""
 
 from __future__ import annotations
 
+import builtins
 import functools
 import math
+import operator
 from typing import Any
 
 import pytest
@@ -15,7 +17,18 @@ from torch import Tensor
 import lostwax
 from lostwax import Dim
 from lostwax.errors import CaptureError, ConstraintViolationError, DataDependentError
-from tests.capture.flow.identities import OF_SIZES, PROGRAMS, Counting, Mode, is_set
+from tests.capture.flow.identities import (
+    CALL,
+    HELD,
+    IS_TRUE,
+    OF_SIZES,
+    PROGRAMS,
+    Counting,
+    Held,
+    Mode,
+    by_held_functions,
+    is_set,
+)
 
 INPUTS = [
     torch.tensor(each, dtype=torch.float32)
@@ -96,6 +109,41 @@ def test_of_other_numbers_nobody_knows(function: Any) -> None:
     assert f"test_identities.py:{function.__code__.co_firstlineno + 1} in " in str(e.value)
     assert "from -5 to 256; of others, and of floats" in str(e.value)
     assert "instead: compare the numbers, n == m" in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "function"),
+    [
+        ("bool", lambda x: x * (2 if id(bool(x.sum() > 0)) == id(True) else 3)),
+        ("bool", lambda x: x * len({*map(id, [(x[0] > 0).item(), True])})),
+        ("bool", lambda x: x * sorted([bool(x[0] > 0), True], key=id)[0]),
+        ("bool", lambda x: x * (builtins.id(bool(x[0] > 0)) == id(True))),
+        ("bool", lambda x: x * (ADDRESS(bool(x[0] > 0)) == id(True))),
+        ("int", lambda x: x * (2 if id(int(x[0])) in {id(1)} else 3)),
+        ("float", lambda x: x * (id(x[0].item()) == id(x[1].item()))),
+        ("int", lambda x: x * (id(x.shape[0]) == id(4))),
+    ],
+)
+def test_where_an_unknown_number_lies_nobody_knows(kind: str, function: Any) -> None:
+    with pytest.raises(CaptureError, match=rf"id\(\) is asked of a value of type {kind}, ") as e:
+        lostwax.export(function, (torch.ones(4),), dynamic_shapes=({0: Dim("n", min=2)},))
+    assert f"test_identities.py:{function.__code__.co_firstlineno} in " in str(e.value)
+    assert "which of Python's objects it is depends on the number" in str(e.value)
+    assert "instead: compare the numbers, n == m, or ask `flag is True`" in str(e.value)
+
+
+ADDRESS = functools.partial(id)
+
+
+def test_what_holds_functions_is_as_it_was() -> None:
+    def all_held() -> list[Any]:
+        inside = [vars(Held)["is_other"].__func__, IS_TRUE.func, CALL.args[0], HELD.compare]
+        return [*vars(Held).values(), *inside]
+
+    before = all_held()
+    lostwax.export(by_held_functions, (INPUTS[0],), strict=True)
+    assert all(map(operator.is_, all_held(), before))
+    assert not hasattr(HELD, "unset")
 
 
 def test_of_others_they_are_never_the_object() -> None:

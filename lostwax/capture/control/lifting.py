@@ -88,7 +88,8 @@ class Lifting:
             numbers.update(dict.fromkeys(number_sources(guard.cond)))
         for source in numbers:
             self._read_number(source, own, scope)
-        if self.tracer.differentiable and not torch.is_grad_enabled():
+        tracer = self.tracer
+        if tracer.differentiable and tracer.grad is None and not torch.is_grad_enabled():
             self._check_no_gradients(scope)
 
     def _check_no_gradients(self, scope: Scope) -> None:
@@ -143,15 +144,16 @@ class Lifting:
     def check_gradients(self, what: str) -> None:
         """Refuse an operator through which a program would have to differentiate itself."""
         tracer = self.tracer
-        if not (tracer.tracked and torch.is_grad_enabled()):
+        if not (tracer.tracked and (tracer.grad or torch.is_grad_enabled())):
             return
         tensors = [v for v in self.operands if isinstance(v, Value) and v.type is not None]
         if any(map(is_differentiable, tensors)):
             raise CaptureError.here(
                 f"{what} in a program that computes gradients itself",
                 why="the gradient of its functions would have to be a step of the program, too",
-                instead="call it under torch.no_grad(), or on detached tensors; or export the "
-                "forward alone, and let autograd differentiate the program when it runs",
+                instead="give it detached tensors, x.detach(), or call it under torch.no_grad(); "
+                "or export the forward alone, and let autograd differentiate the program when it "
+                "runs",
             )
 
     def make_graph(

@@ -126,7 +126,8 @@ class Loop:
         options = {
             "memory_format": torch.preserve_format if t.is_dense else torch.contiguous_format
         }
-        return self.tracer.evaluate(aten.clone.default, (fake,), options)  # type: ignore[no-any-return]
+        with self.tracer.assume_grad(True):  # it is only moved
+            return self.tracer.evaluate(aten.clone.default, (fake,), options)  # type: ignore[no-any-return]
 
     def _new_tensor(self, given: Value, t: TensorType, **of: Any) -> Slot:
         t = t.replace(offset=0) if t.offset != 0 else t

@@ -46,7 +46,7 @@ def take_selections(loop: Loop, body: RecordedFunction, turns: Turns) -> None:
     begins: dict[Value, Size] = {}
     for each in scope.region.steps:
         place = _find_place(each, scope, turns)
-        if place is None:
+        if place is None or (tracer.grad and not each.grad):  # a row would have a gradient
             kept.append(each)
             _move_views(tracer, each, begins)
             continue

@@ -42,6 +42,7 @@ from lostwax.capture.flow.truths import KEPT, UNSET, find_known, make_tensor
 from lostwax.capture.python.containers import GONE
 from lostwax.capture.python.module_hooks import find_kept
 from lostwax.capture.trace.grad_marks import UntrackedError
+from lostwax.capture.trace.gradient_steps import hand_through
 from lostwax.capture.trace.refusals import refuse_symbol
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError, asks_data
@@ -354,9 +355,10 @@ class Choice:
         if not (pairs or _has_effects(true.scope) or _has_effects(false.scope)):
             return []
         values = [a for a, _ in pairs], [b for _, b in pairs]
-        leaves = append_cond(
-            self._tracer, self._condition, [], (true.scope, false.scope), values, types
-        )
+        with hand_through(self._tracer, (*values[0], *values[1])):
+            leaves = append_cond(
+                self._tracer, self._condition, [], (true.scope, false.scope), values, types
+            )
         count, known = len(merging.pairs), {*self._tracer.maybe_shared}
         for root, new in zip(roots, leaves[count:], strict=True):
             self._tracer.replace_value(root, self._tracer.value_of(new))

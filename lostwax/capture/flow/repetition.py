@@ -52,6 +52,7 @@ from lostwax.capture.flow.open_regions import close_regions, count_open, open_re
 from lostwax.capture.flow.truths import KEPT, UNSET, find_known, find_undecided
 from lostwax.capture.python.containers import GONE, items
 from lostwax.capture.trace.grad_marks import UntrackedError
+from lostwax.capture.trace.gradient_steps import hand_through
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError, asks_data
 from lostwax.fake.symbolic.node import unwrap, wrap
@@ -589,6 +590,13 @@ class Repetition:
         self._tracer.attributes.settle()
 
     def _append(self) -> tuple[list[Any], list[Any]]:
+        loop, body = self._loop, self._body
+        inside = [slot.inside for slot in loop.inputs]
+        values = [*[s.given for s in loop.inputs], *body.leaves, *loop.find_values_after(body)]
+        with hand_through(self._tracer, values, inside):
+            return self._append_loop()
+
+    def _append_loop(self) -> tuple[list[Any], list[Any]]:
         if self._turns is None:
             results = append_while(self._loop, self._condition, self._body)
             self._loop.note_sharing(self._body, results, self._list_appended(results))

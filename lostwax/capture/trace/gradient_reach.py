@@ -110,6 +110,11 @@ def gradient_sources(value: Value, grad: bool) -> list[Value]:
     return [each for each in _history(value, reads) if each.step is None]
 
 
+def list_reached(value: Value) -> Iterator[Value]:
+    """The value, and all that a gradient of it reaches."""
+    return _history(value, _derived_from)
+
+
 def keeps_gradient(old: Value, new: Value) -> bool:
     """Does a gradient of the new value reach all that one of the old would? Not where a tensor is
     overwritten whole: eager's is a zero then."""

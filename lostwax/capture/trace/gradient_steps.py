@@ -6,17 +6,24 @@ as autograd would have it, which sees the write or not. Must not decide what is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import is_grad_enabled
 
-from lostwax.capture.trace.gradient_reach import gradient_sources, is_differentiable, keeps_gradient
+from lostwax.capture.trace.gradient_reach import (
+    gradient_sources,
+    is_differentiable,
+    keeps_gradient,
+    list_reached,
+)
+from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.gradient import with_gradient
 from lostwax.ir.trace.log import InnerGraph, Region, Value, new_value
-from lostwax.ir.trace.views import Tracked, View
+from lostwax.ir.trace.views import IN_LOOP, Tracked, View
 from lostwax.ops.registry import aten, has_trait
 from lostwax.ops.traits import Trait
 from lostwax.types import TensorType
@@ -91,6 +98,31 @@ def _find_changing(tracer: Tracer, *values: Value) -> list[Value]:
         return []
     found = [s for value in values for s in gradient_sources(value, grad=True)]
     return [s for s in found if s in tracer.users or isinstance(s.fake, torch.nn.Parameter)]
+
+
+def hand_through(
+    tracer: Tracer, values: Iterable[Any], inside: Sequence[Value] = ()
+) -> AbstractContextManager[None]:
+    """Record a step whose graphs return these values as Python has it: what they only hand through
+    has the gradient that it came with, though autograd sees nothing of what is computed. `inside`
+    are inputs of the graphs, for which `values` has what they stand for."""
+    is_seen = is_grad_enabled() or any(
+        _may_be_marked(tracer, each)
+        for value in (values if tracer.sees_gradients else ())
+        if isinstance(value, Value)
+        for each in list_reached(value)
+        if each not in inside
+    )
+    return tracer.assume_grad(is_seen)
+
+
+def _may_be_marked(tracer: Tracer, value: Value) -> bool:
+    """Does this value itself require a gradient, in this call or in another?"""
+    fake = value.fake
+    if fake is None or is_marked(fake):
+        return fake is not None
+    is_given = value in tracer.users or isinstance(fake, torch.nn.Parameter)
+    return value.step is None and (is_given or fake.tracked.root.kind == IN_LOOP)
 
 
 def give_own_leaf(tracer: Tracer, value: Value) -> Value:

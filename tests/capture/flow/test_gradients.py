@@ -1,15 +1,17 @@
 """Gradients that a program takes itself, of what branches on data compute: on each side of its own,
-or they are refused (`refusals.py`)."""
+or they are refused (`refusals.py`). And those of what branches and loops only hand through."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from lostwax import export
+from lostwax.errors import CaptureError
 
 
 def differentiated(x: Tensor) -> Tensor:
@@ -49,3 +51,148 @@ def test_gradients_that_a_program_takes_of_branches(program: Callable[[Tensor], 
         found, wanted = run(torch.tensor(x)), program(torch.tensor(x))
         torch.testing.assert_close(found, wanted)
         assert found.requires_grad == wanted.requires_grad
+
+
+# ------------------------------------------------------- what is handed through keeps its gradient
+
+Two = tuple[Tensor, Tensor]
+
+
+def chosen(x: Tensor, y: Tensor) -> Two:
+    z = x * y
+    with torch.no_grad():
+        z = z - x if x.sum() > 1 else z
+        w = x if y.sum() > 1 else y
+    return z * x, w * 2
+
+
+def matched(x: Tensor, y: Tensor) -> Two:
+    z = {"a": x * y}
+    with torch.no_grad():
+        match bool(x.sum() > 1):
+            case True:
+                z["a"] = y
+            case False:
+                x = z["a"]
+    return z["a"] * x, x * 2
+
+
+@torch.no_grad()
+def left_early(x: Tensor, y: Tensor) -> Two:
+    if x.sum() > 1:
+        return x, x * y
+    return x * y, y
+
+
+def chosen_in_a_side(x: Tensor, y: Tensor) -> Two:
+    u = x * 1
+    if x.sum() > 0:
+        with torch.no_grad():
+            if y.sum() > 1:
+                u = u + 1
+    else:
+        u = y * y
+    return u * u, y * 2
+
+
+def switched_on_in_a_side(x: Tensor, y: Tensor) -> Two:
+    with torch.no_grad():
+        if x.sum() > 1:
+            with torch.enable_grad():
+                u = x * y
+        else:
+            u = x * 3
+    return u * u, y * 2
+
+
+def written_on_one_side(x: Tensor, y: Tensor) -> Two:
+    u = x * 1
+    with torch.no_grad():
+        if x.sum() > 1:
+            u.mul_(y)
+        else:
+            y = u + 1
+    return u * u, y * 2
+
+
+def turns_of_data(x: Tensor, y: Tensor) -> Two:
+    k, a = torch.zeros(()), torch.stack([x, y]).t()  # which lies otherwise in memory
+    with torch.no_grad():
+        while k < x.sum():
+            k = k + 1
+            if k > 2:
+                break
+            x, y = y, x
+            a = a + 1
+    return x * y, a[:, 0] * a[:, 1] * x
+
+
+def no_turn_hands_on_more(x: Tensor, y: Tensor) -> Two:
+    a, b, c = x * 1, y * 1, x * y
+    with torch.no_grad():
+        for _ in range(int(y.abs().sum()) % 3):
+            a, b, c = b, c, c + 1
+    return a * 2 + b * 3, c * y
+
+
+def appended(x: Tensor, y: Tensor) -> Two:
+    rows = []
+    z, more = x.repeat(4, 1), [x]
+    with torch.no_grad():
+        for i in range(int(y.abs().sum()) % 3 + 1):
+            rows.append(z[i])
+            rows.append(x)
+        if x.sum() > 1:
+            more.append(y)
+    return torch.stack(rows).sum(0) * 2, torch.stack(more).sum(0) * y
+
+
+def read_from_lists(x: Tensor, y: Tensor) -> Two:
+    rows = [x * (i + 2) for i in range(int(y.abs().sum()))]
+    with torch.no_grad():
+        last, others = rows[-1], rows[1:][::-1]
+        of_both = torch.stack(rows).sum(0)
+        for each in rows:
+            y = each
+    return last + y * of_both, others[0] * 2
+
+
+HANDED_THROUGH = [
+    chosen, matched, left_early, chosen_in_a_side, switched_on_in_a_side, written_on_one_side,
+    turns_of_data, no_turn_hands_on_more, appended, read_from_lists,
+]  # fmt: skip
+
+
+def differentiate(run: Callable[..., Two], x: list[float], y: list[float]) -> Any:
+    given = [torch.tensor(each, requires_grad=True) for each in (x, y)]
+    results = run(*given)
+    found = [(each * torch.tensor([1.0, 3])).sum() for each in results if each.requires_grad]
+    loss = sum(found, torch.zeros((), requires_grad=True))
+    return results, torch.autograd.grad(loss, given, materialize_grads=True)
+
+
+@pytest.mark.parametrize("program", HANDED_THROUGH)
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_what_is_handed_through_under_no_grad(program: Callable[..., Two], is_asked: bool) -> None:
+    """`is_asked`: the example requires gradients, too."""
+    if program is written_on_one_side and not is_asked:
+        return  # a call with gradients is refused
+    example = torch.tensor([1.0, 2]), torch.tensor([3.0, 4])
+    run = export(program, tuple(each.requires_grad_(is_asked) for each in example)).module()
+    for x in ([1.0, 2], [-1.0, -2], [0.2, 0.3]):
+        for y in ([3.0, 4], [-2.0, 1.5]):
+            torch.testing.assert_close(differentiate(run, x, y), differentiate(program, x, y))
+
+
+def test_what_is_handed_through_in_a_program_that_differentiates() -> None:
+    def program(x: Tensor) -> Tensor:
+        z = x * 2
+        with torch.no_grad():
+            if x.sum() > 1:
+                z = z + 1
+        return torch.autograd.grad((x * x).sum(), x)[0] * z
+
+    with pytest.raises(CaptureError, match="in a program that computes gradients itself") as error:
+        export(program, (torch.ones(2, requires_grad=True),))
+    assert "z = z + 1" in str(error.value)
+    assert "give it detached tensors, x.detach()" in str(error.value)

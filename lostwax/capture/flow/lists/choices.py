@@ -74,6 +74,7 @@ def merge_tails(
     return build
 
 
+@torch.enable_grad()
 def _lay_out(column: Column, leaves: Sequence[Any]) -> dict[str, torch.Tensor]:
     laid = [column.lay_out(leaf) for leaf in leaves]
     if not laid:

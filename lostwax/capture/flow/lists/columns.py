@@ -89,6 +89,7 @@ class Column:
             return {"rows": rows}
         return {"rows": rows, "lengths": torch.zeros(0, dtype=torch.int64)}
 
+    @torch.enable_grad()
     def lay_out(self, leaf: Any) -> dict[str, torch.Tensor]:
         """What is laid into its stores for one thing that is appended."""
         if self.kind:
@@ -197,6 +198,7 @@ def _is_alike(one: TensorType, other: TensorType) -> bool:
     )
 
 
+@torch.enable_grad()
 def join_elements(parts: Sequence[Any], tracer: Tracer, where: Location) -> Appended | None:
     """What stands for all of these elements, some of which stand for several already; None if they
     are not of one kind."""

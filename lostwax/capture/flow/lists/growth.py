@@ -152,6 +152,7 @@ class Growth:
         for i, column in enumerate(self._columns):
             self._keep(i, column, [each[i] for each in leaves], outcome, stores)
 
+    @torch.enable_grad()
     def _keep(
         self,
         i: int,
@@ -283,6 +284,7 @@ class Growth:
         """How many rows the loop returns for it."""
         return self._count * len(self._columns) if self.is_scan else 0
 
+    @torch.enable_grad()
     def _join(self, results: Sequence[Any]) -> torch.Tensor:
         """What turns have appended, one after the other."""
         tensor: torch.Tensor = results[0]

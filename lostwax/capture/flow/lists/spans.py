@@ -2,7 +2,10 @@
 
 `Rows` are tensors of one type, `Pieces` tensors of which each has a length of its own, `Numbers`
 are numbers, and `Tuples` tuples of these. Each answers for one element by its place, for those of a
-part, and for those backwards. Must not know how a loop is recorded.
+part, and for those backwards. In eager an element is the tensor itself that was appended: to lay it
+into another one and to read it there is no step of the user's, and keeps its gradient also where he
+has switched these off (`enable_grad`, here and where they are laid). Must not know how a loop is
+recorded.
 """
 
 from __future__ import annotations
@@ -116,6 +119,7 @@ class Rows(Appended):
     def length(self) -> Any:
         return self.tensor.shape[0]
 
+    @torch.enable_grad()
     def take(self, at: Any) -> Tensor:
         self._check_dense()
         return self.tensor[-1 - at if self._is_reversed else at]
@@ -123,12 +127,14 @@ class Rows(Appended):
     def reverse(self) -> Rows:
         return Rows(self.tensor, self.where, self.is_dense, not self._is_reversed)
 
+    @torch.enable_grad()
     def cut(self, start: Any, stop: Any) -> Rows:
         self._check_dense()
         if self._is_reversed:
             raise refuse("a part is taken of a list that was reversed")
         return Rows(self.tensor[start:stop], self.where)
 
+    @torch.enable_grad()
     def in_order(self, ndim: int) -> Tensor:
         """The tensor with its rows in the order of the list, of which something of so many
         dimensions is made."""
@@ -201,6 +207,7 @@ class Pieces(Appended):
     def length(self) -> Any:
         return self.lengths.shape[0]
 
+    @torch.enable_grad()
     def take(self, at: Any) -> Tensor:
         length, stop = _read_number(self.lengths, at), _read_number(self.lengths.cumsum(0), at)
         for number in (length, stop - length):

@@ -210,7 +210,6 @@ class CaptureInputs:
                 held.append(Holding(f"the {slot.kind}", slot.name, slot.tensor, fake))
             tracer.grad_marks.check(held)
             check_attributes(held, tracer.attributes, ran)
-            tracer.attributes.check_kept(lambda name: line_that_sets(name, ran))
 
     # ------------------------------------------------------------------------------------ entering
 

@@ -49,6 +49,11 @@ def select_attributes(held: Held) -> list[tuple[str, Any]]:
     return [each for each in held.items() if each[0] not in _OF_THE_HOUSE]
 
 
+def is_of_users(name: str) -> bool:
+    """Is it no attribute of which the house or torch makes use?"""
+    return name not in _OF_THE_HOUSE and name not in _IN_SLOTS
+
+
 _OF_THE_HOUSE = frozenset(
     (
         *("memo", "constant_version", "_is_param", "_is_parameter", "_is_buffer", "persistent"),
@@ -58,6 +63,9 @@ _OF_THE_HOUSE = frozenset(
         *("_sym_strides_capsule", "_sym_strides_capsule_len"),
     )
 )
+
+
+_IN_SLOTS = frozenset(("constant", "fake_mode", "fake_storage", "fake_type", "tracked"))
 
 
 def is_marked(tensor: torch.Tensor) -> bool:
@@ -249,9 +257,17 @@ class AskedTensor(torch.Tensor):
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
-        """What a user has put on the fake. (The house reads it by `read_attributes`.)"""
+        """What a user has put on the fake, or on the real tensor. (The house reads it by
+        `read_attributes`.)"""
         self.fake_mode.observer.note_missing(self, "")
-        return read_attributes(self)
+        own, real = read_attributes(self), self._find_real()
+        for name, value in () if real is None else select_attributes(vars(real)):
+            own.setdefault(name, value)
+        return own
+
+    def __dir__(self) -> list[str]:
+        self.fake_mode.observer.note_missing(self, "")
+        return super().__dir__()  # type: ignore[no-untyped-call,no-any-return]
 
     def _find_real(self) -> torch.Tensor | None:
         """The tensor that it stands for, if it is one that a program is given."""

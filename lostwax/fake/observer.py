@@ -30,6 +30,9 @@ class Observer:
         """Python asks a fake for an attribute that it has not got; with no name, for all that it
         has."""
 
+    def note_put(self, fake: FakeTensor, name: str) -> None:
+        """Python puts an attribute on a fake, or takes it away: where that is watched."""
+
     def note_question_at(
         self,
         where: Location | str,

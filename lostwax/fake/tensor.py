@@ -185,7 +185,9 @@ class FakeTensor(AskedTensor):
                     setattr(done, mark, True)
         memo[id(self)] = done
         if not getattr(self, "_is_parameter", False):  # whose own copies have nothing on them
-            own = dict(select_attributes(read_attributes(self)))
+            real = self._find_real()
+            own = {} if real is None else vars(real)
+            own = dict(select_attributes({**own, **read_attributes(self)}))
             read_attributes(done).update(deepcopy(own, memo))
         return done
 

@@ -2,70 +2,64 @@
 
 After `y = a if c else b` a program has a third tensor, and eager one of the two, with what is on
 it. Where both have the same on them, or what can become one, the third has it, too; else it is
-refused when it is asked for. And what is put on one of them later would have to show on the other.
-Must not record.
+refused when it is asked for. And what is put on one of them later would have to show on the other:
+it is refused where it is put. Must not record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
 
 import torch
 
 from lostwax.errors import CaptureError
-from lostwax.fake.asked_tensor import Held, read_attributes, select_attributes
+from lostwax.fake.asked_tensor import Held, is_of_users, read_attributes, select_attributes
+from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity
-from lostwax.location import NOWHERE, Location
+from lostwax.location import PASSING_ON
+from lostwax.undo.undo import Undo
 
-Attributes = list[tuple[str, Any]]
-
-
-class _Joined(NamedTuple):
-    """What is on a tensor of the program, and on those of which it is one in eager."""
-
-    held: Sequence[Held]
-    found: list[Attributes]
-    """As it was when they were joined."""
-    names: set[str]
-    """What is not on the first, and may be in eager."""
-    by: Any
-    """In which `if` of Python's they join, if it is one."""
+PASSING_ON.add(__file__)
 
 
 class JoinedAttributes:
     """The tensors of one capture of which data decide what is on them."""
 
     def __init__(self) -> None:
-        self._joined: ByIdentity[Held, _Joined] = ByIdentity()
-        self._new: list[_Joined] = []
+        self._names: ByIdentity[Held, list[tuple[set[str], Any]]] = ByIdentity()
+        """What is not on a tensor, and may be in eager; in which `if` of Python's that came about,
+        if it is one. A later one takes nothing back."""
+        self._several: ByIdentity[Held, Any] = ByIdentity()
+        """Those that may be others, too, and these; in which `if` they have joined."""
 
     def __bool__(self) -> bool:
-        return bool(self._joined)
+        return bool(self._names)
 
     def note(self, held: Held, others: Iterable[Any], names: set[str], by: Any = None) -> None:
         """What is on a tensor, which is in eager one of the others, if there are any; `names` are
         those of what may be on it, too."""
+        if names:
+            self._names.setdefault(held, []).append((names, by))
         tensors = [each for each in others if isinstance(each, torch.Tensor)]
-        joined = _Joined([held, *map(read_attributes, tensors)], [], names, by)
-        self._joined[held] = joined
-        self._new.append(joined)
+        for each in (held, *map(read_attributes, tensors)) if tensors else ():
+            self._several.setdefault(each, by)
 
-    def settle(self) -> None:
-        """All is put on them that is there where the ways join."""
-        for joined in self._new:
-            joined.found[:] = map(select_attributes, joined.held)
-        self._new.clear()
+    def is_one_of_several(self, tensor: torch.Tensor) -> bool:
+        """May it be another tensor, too?"""
+        return bool(self._several) and read_attributes(tensor) in self._several
 
     def find_names(self, tensor: torch.Tensor) -> set[str]:
         """What may be on a tensor, and is not."""
-        joined = self._joined.get(read_attributes(tensor)) if self._joined else None
-        return set() if joined is None else joined.names
+        held = read_attributes(tensor) if self._names else {}
+        return {name for names, _ in self._names.get(held) or () for name in names - held.keys()}
 
     def check_read(self, tensor: torch.Tensor, name: str = "") -> None:
-        """Python asks for an attribute that is not there, or for all that are."""
-        names = self.find_names(tensor)
-        if name in names or (names and not name):
+        """Python asks for an attribute that is not there; or for all that are, to read them or to
+        put one there."""
+        asked = self.find_names(tensor)
+        if name in asked or (not name and (asked or self.is_one_of_several(tensor))):
             error = CaptureError.here(
                 f"{name or 'the attributes'} of a tensor was asked for, and data decide what is "
                 "on it",
@@ -74,30 +68,45 @@ class JoinedAttributes:
                 instead="keep it in a variable beside the tensor, and give that a value on both "
                 "sides",
             )
-            error.joined = self._joined[read_attributes(tensor)].by  # type: ignore[attr-defined]
+            held = read_attributes(tensor)
+            ways = [by for names, by in self._names.get(held) or () if not name or name in names]
+            error.joined = ways[0] if ways else self._several[held]  # type: ignore[attr-defined]
             raise error
 
-    def check_kept(self, find_line: Callable[[str], Location | None]) -> None:
-        """Refuse what was put on one of several tensors after they were joined; `find_line` finds
-        the line that sets an attribute."""
-        for joined in map(self._joined.__getitem__, self._joined):
-            for held, before in zip(joined.held, joined.found, strict=True):
-                old, new = dict(before), dict(select_attributes(held))
-                for name in {**old, **new} if len(joined.held) > 1 else ():
-                    if old.get(name, joined) is not new.get(name, joined):
-                        raise _refuse_set(name, find_line(name), joined.by)
+    def check_put(self, tensor: torch.Tensor, name: str) -> None:
+        """Python puts something on a tensor, or takes it away."""
+        if self.is_one_of_several(tensor):
+            error = CaptureError.here(
+                f"{name} is set on a tensor, and data decide which tensor it is",
+                why="it would be on one of those that it may be, too, and a program has another "
+                "tensor",
+                instead="keep it in a variable beside the tensor; or set it on a copy, y = "
+                "y.clone()",
+            )
+            error.joined = self._several[read_attributes(tensor)]  # type: ignore[attr-defined]
+            raise error
 
 
-def _refuse_set(name: str, line: Location | None, by: Any) -> CaptureError:
-    error = CaptureError(
-        f"{name} is set on a tensor, and data decide which tensor it is.\n  at {line or NOWHERE}\n"
-        "  why: it would be on one of those that it may be, too, and a program has another tensor\n"
-        "  instead: keep it in a variable beside the tensor; or set it on a copy, y = y.clone()"
-    )
-    error.joined = by  # type: ignore[attr-defined]
-    return error
+def watch_tensors(undo: Undo) -> None:
+    """From here on fakes tell what Python puts on them, and what it takes away."""
+    for name, telling in (("__setattr__", _put), ("__delattr__", _take)):
+        undo.add(partial(setattr, FakeTensor, name, getattr(FakeTensor, name)))
+        setattr(FakeTensor, name, telling)
 
 
-def list_attributes(tensor: torch.Tensor) -> Attributes:
+def _put(self: FakeTensor, name: str, value: Any) -> None:
+    is_other = is_of_users(name) and read_attributes(self).get(name, self) is not value
+    object.__setattr__(self, name, value)
+    if is_other and name in read_attributes(self):
+        self.fake_mode.observer.note_put(self, name)
+
+
+def _take(self: FakeTensor, name: str) -> None:
+    if name in read_attributes(self):
+        self.fake_mode.observer.note_put(self, name)
+    object.__delattr__(self, name)
+
+
+def list_attributes(tensor: torch.Tensor) -> list[tuple[str, Any]]:
     """What users have put on a tensor."""
     return select_attributes(read_attributes(tensor))

@@ -257,7 +257,6 @@ class Choice:
         self._given = {name: build(results) for name, build in variables.items()}
         for place, content in places:
             place.write(content(results))
-        self._tracer.attributes.settle()
 
     def _plan_variables(self, merging: Merging) -> dict[str, Build]:
         found: dict[str, Build] = {}

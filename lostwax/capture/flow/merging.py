@@ -108,10 +108,13 @@ class Outcome:
         return dict(list_attributes(tensor) if place is None else place.after)
 
     def list_names(self, tensor: torch.Tensor) -> set[str]:
-        """The names of what is on a tensor, or on the one that it stands for, there or now."""
-        real = self.scope.tracer.fake_tensor_converter.find_real(tensor)
-        given = () if real is None else vars(real)
-        return {*given, *dict(list_attributes(tensor)), *self.find_attributes(tensor)}
+        """The names of what is or may be on a tensor, or is on the one that it stands for, there or
+        now."""
+        tracer = self.scope.tracer
+        real = tracer.fake_tensor_converter.find_real(tensor)
+        found = set[str]() if real is None else {*vars(real)}
+        found |= tracer.attributes.find_names(tensor)
+        return found.union(dict(list_attributes(tensor)), self.find_attributes(tensor))
 
     def make(self, function: Callable[[], Any]) -> Any:
         """Compute something more where the way ends."""
@@ -219,6 +222,8 @@ class Merging:
 
     def _is_held(self, logged: Logged) -> bool:
         """May a tensor be in other places, too, when it was joined with another?"""
+        if self.tracer.attributes.is_one_of_several(logged.tensor):
+            return True
         pairs = [pair for pair in self._found if id(logged.tensor) in pair]
         made = (*self.true.scope.made, *self.false.scope.made)
         return len(pairs) > 1 or logged.root not in made

@@ -587,7 +587,6 @@ class Repetition:
             if key not in self._growths:
                 place.write([(k, _replace(("place", key, k), v, shown)) for k, v in place.before])
         self._put_lists(objects, rows, is_over)
-        self._tracer.attributes.settle()
 
     def _append(self) -> tuple[list[Any], list[Any]]:
         loop, body = self._loop, self._body

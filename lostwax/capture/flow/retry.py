@@ -12,6 +12,7 @@ from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar
 
 from lostwax.capture import threads
+from lostwax.capture.aliasing.attributes import watch_tensors
 from lostwax.capture.flow.choice import ExtendError
 from lostwax.capture.flow.elements import PickError
 from lostwax.capture.flow.heap import Heap
@@ -184,6 +185,7 @@ def _capture_with(plans: dict[FunctionKey, Plan], capture: Callable[[], T]) -> T
         undo.add(partial(close_regions, count_open()))
         _set_codes(changed)
         let_watch(watch, undo)
+        watch_tensors(undo)
         return capture()
 
     watch = _Watch()

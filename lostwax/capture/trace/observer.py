@@ -19,7 +19,7 @@ from lostwax.capture.trace.gradient_steps import (
     wants_gradient,
 )
 from lostwax.capture.trace.python_questions import OF_GRADIENTS, NotedQuestions
-from lostwax.fake.asked_tensor import IDENTITY, LAYOUT_QUESTIONS, is_marked
+from lostwax.fake.asked_tensor import IDENTITY, LAYOUT_QUESTIONS, is_marked, read_attributes
 from lostwax.fake.observer import Observer
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.run.conditions.answers import (
@@ -85,6 +85,9 @@ class CaptureObserver(Observer):
     def note_missing(self, fake: FakeTensor, name: str) -> None:
         if name or is_asked_by_user():
             self._tracer.attributes.check_read(fake, name)
+
+    def note_put(self, fake: FakeTensor, name: str) -> None:
+        self._tracer.attributes.check_put(fake, name)
 
     def note_question_at(
         self,
@@ -214,6 +217,8 @@ class CaptureObserver(Observer):
         if not self._tracer.entered or fake.tracked is None:
             return None
         copy: FakeTensor = fake.detach().clone()  # type: ignore[assignment]
+        attributes = self._tracer.attributes
+        attributes.note(read_attributes(copy), (), attributes.find_names(fake))
         return copy.requires_grad_(is_marked(fake))
 
 

@@ -48,10 +48,14 @@ class FakeTensor(AskedTensor):
     """A tensor without data: made by `FakeTensorMode.from_tensor`, or by operators on others."""
 
     # What every fake has, in slots: most never need a dictionary.
-    __slots__ = ("_is_parameter", "constant", "fake_mode", "fake_storage", "fake_type", "tracked")
+    # And what users see in it is theirs.
+    __slots__ = (
+        *("_is_parameter", "constant", "constant_version", "fake_mode", "fake_storage"),
+        *("fake_type", "memo", "tracked"),
+    )
 
     fake_mode: FakeTensorMode
-    memo: Any = None
+    memo: Any
     """Answers to data-dependent questions, so that asking twice gives the same symbol; or None."""
     tracked: Any
     """What a tracer knows of this tensor."""
@@ -252,7 +256,7 @@ def new_fake(
     fake.fake_type = t
     fake.fake_mode = mode
     fake.fake_storage = storage or FakeStorage(t)
-    fake.constant = fake.tracked = None
+    fake.constant = fake.memo = fake.tracked = None
     return fake  # type: ignore[no-any-return]
 
 

@@ -192,6 +192,13 @@ def _set_on_what_a_function_makes(m: Any, x: Any) -> Any:
     return y * y.scale
 
 
+def _counted(m: Any, x: Any) -> Any:
+    y = x * 2
+    y.n = 1
+    y.add_(1)
+    return x + len(vars(y)) if y[0] > 0 else x - len(vars(y))
+
+
 def _set_to_what_it_is(m: Any, x: Any) -> Any:
     a, b = x * 2, x * 3
     a.n = b.n = 2
@@ -214,7 +221,7 @@ CAPTURED: list[Program] = [
     _put_on_two, _put_on_one, _put_on_what_was_there, _chosen, _none_or_a_number, _asked_by_dict,
     _hides_a_method, _copied, _chosen_weight, _of_weights, _swapped, _returned_numbers,
     _returned_early, _picked, _counted_in_a_loop, _written_after, _nobody_asks,
-    _set_on_what_a_function_makes, _set_to_what_it_is, _copied_buffer,
+    _set_on_what_a_function_makes, _set_to_what_it_is, _copied_buffer, _counted,
 ]  # fmt: skip
 
 

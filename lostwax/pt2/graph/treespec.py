@@ -178,7 +178,7 @@ def _default(context: Any, count: int) -> list[Any]:
 
 def _named_tuple(name: Any, count: int) -> Any:
     if isinstance(name, dict):
-        return _unregistered(name["module"], name["name"], name["fields"], count)
+        return _find_unregistered(name["module"], name["name"], name["fields"], count)
     cls = _pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
     if cls is None:
         raise LoadError(
@@ -190,7 +190,7 @@ def _named_tuple(name: Any, count: int) -> Any:
     return cls
 
 
-def _unregistered(module: Any, name: Any, fields: Any, count: int) -> Any:
+def _find_unregistered(module: Any, name: Any, fields: Any, count: int) -> Any:
     """The named tuple of this name in a module that is loaded; else one with these fields."""
     texts = (module, name, *fields)
     if not all(isinstance(each, str) for each in texts) or len(fields) != count:

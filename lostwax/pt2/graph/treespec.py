@@ -200,7 +200,10 @@ def _find_unregistered(module: Any, name: Any, fields: Any, count: int) -> Any:
         found = getattr(found, "__dict__", {}).get(part)
     if _pytree.is_namedtuple_class(found) and [*found._fields] == fields:
         return found
-    return namedtuple(name.rpartition(".")[2], fields)
+    try:
+        return namedtuple(name.rpartition(".")[2], fields)
+    except ValueError as error:  # no names of Python's
+        raise LoadError(f"the named tuple {name!r:.80}: {error}") from error
 
 
 def _find_registered(name: Any, context: Any) -> tuple[Any, Any]:

@@ -333,7 +333,7 @@ def judge_source(source: str, seed: int, kind: str) -> tuple[str, str]:
         return "refused", str(error).partition("\n")[0]
     except Exception as error:
         return "wrong", f"the export raises {type(error).__name__}: {error}"
-    if rng.random() < 0.1:
+    if rng.random() < 0.1 and kind != "enums":  # files have the numbers of members alone
         program = _save_and_load(program)
     found = _run(program.module, order, how)
     text = _compare(wanted, found, order)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from torch.fx import Node
 
@@ -101,10 +101,18 @@ class ConstantArgument:
 def strip_class(value: Any) -> Any:
     """A constant as a graph has it: the number, or the text, in a member of an enumeration and its
     like. (fx writes graphs as text; what it would write of others is not always Python.)"""
-    for kind in (bool, int, float, complex, str):
-        if isinstance(value, kind):
-            return value if type(value) is kind else kind.__new__(kind, value)
-    return value
+    if type(value) is bool:
+        return value
+    return next((read(value) for kind, read in _PLAIN.items() if isinstance(value, kind)), value)
+
+
+_PLAIN: dict[type, Any] = {
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__complex__,
+    str: str.__str__,
+}
+"""How to read what is in an object of a subclass."""
 
 
 def same_constant(a: Any, b: Any) -> bool:
@@ -124,6 +132,11 @@ ArgumentSpec: TypeAlias = (
     | CustomObjArgument
     | TokenArgument
 )
+
+
+def is_member(arg: ArgumentSpec) -> TypeGuard[ConstantArgument]:
+    """Is it a constant that is more than a number or a text: a member of an enumeration?"""
+    return isinstance(arg, ConstantArgument) and type(strip_class(arg.value)) is not type(arg.value)
 
 
 @dataclass

@@ -20,6 +20,7 @@ from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gr
 from lostwax.ir.program import ExportedProgram, describe_stranger
 from lostwax.ir.rules.graph import TYPE_RULE
 from lostwax.ir.rules.verify import list_violations, rules_of, verify
+from lostwax.ir.signature import is_member
 from lostwax.location import warn
 from lostwax.pt2.container.weights import Payloads, Sharing
 from lostwax.pt2.container.writer import Writer
@@ -154,6 +155,12 @@ def _encode_for_torch(program: ExportedProgram, lines: Lines) -> dict[str, Any]:
         readable = PlainGradients()(readable)
     if needs_copies(readable):
         readable = SeparateWrites()(readable)
+    members = [s.arg.value for s in program.graph_signature.output_specs if is_member(s.arg)]
+    if members:
+        warn(
+            "a file has no classes of the user's: loaded, the program returns plain numbers or "
+            f"texts in place of{_list_lines([*map(repr, members)])}",
+        )
     lost = find_lost(program)
     if lost:
         warn(

@@ -154,16 +154,7 @@ class Repetition:
         return not (self.is_symbolic or self._is_scan() or find_undecided(test) is not None)
 
     def _is_scan(self) -> bool:
-        items = self._find_items()
-        is_open = self._site.grows and not self._is_left and isinstance(items, OPEN)
-        return is_open and not self._may_be_empty(items)
-
-    def _may_be_empty(self, items: Any) -> bool:
-        """Do data decide whether the loop runs at all? A `scan` runs once at least."""
-        holds = items.start < items.stop if items.step > 0 else items.start > items.stop
-        condition = unwrap(holds) if isinstance(holds, torch.SymBool) else holds
-        is_of_data = isinstance(condition, BoolExpr) and condition.unbacked
-        return is_of_data and known(condition) is not True
+        return self._site.grows and not self._is_left and isinstance(self._find_items(), OPEN)
 
     def _find_items(self) -> Any:
         """What a `for` goes over."""

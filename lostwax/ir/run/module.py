@@ -43,14 +43,13 @@ from lostwax.ir.run.write_back import (
 )
 from lostwax.ir.signature import (
     STATE_WRITES,
-    ArgumentSpec,
     ConstantArgument,
     CustomObjArgument,
     InputKind,
     InputSpec,
     OutputSpec,
     StateWrite,
-    strip_class,
+    is_member,
 )
 from lostwax.location import warn
 from lostwax.ops.registry import has_trait
@@ -547,18 +546,13 @@ def call_convention(
     )
 
 
-def _is_member(arg: ArgumentSpec) -> bool:
-    """Is it a constant that is more than a number or a text: a member of an enumeration?"""
-    return isinstance(arg, ConstantArgument) and type(strip_class(arg.value)) is not type(arg.value)
-
-
 def make_rebuild(program: Program, convention: Convention) -> Callable[[Sequence[Any]], Any]:
     """Make a function that builds the result of a call from the values that the program returns,
     without those that it writes."""
     specs = [s for s in program.graph_signature.output_specs if s.kind in RESULTS]
     count = sum(s.kind not in GRADIENTS for s in specs)
     rebuild = convention.rebuild
-    if members := {i: s.arg.value for i, s in enumerate(specs) if _is_member(s.arg)}:
+    if members := {i: s.arg.value for i, s in enumerate(specs) if is_member(s.arg)}:
 
         def rebuild(values: Sequence[Any]) -> Any:  # the graph has their numbers
             return convention.rebuild([members.get(i, v) for i, v in enumerate(values)])

@@ -221,14 +221,6 @@ def test_what_cannot_be_saved() -> None:
     with pytest.raises(SaveError, match="no program"):
         saved({})
 
-    class Choose(nn.Module):
-        def forward(self, x, dtype):
-            return x.to(dtype)
-
-    program = lostwax.export(Choose(), (torch.randn(2), torch.float64))
-    with pytest.raises(SaveError, match=r"'dtype' is the constant .*\n  instead: bind"):
-        saved(program)
-
 
 def test_what_is_no_program_or_no_place_for_it(net: Net, program: Any, tmp_path: Path) -> None:
     theirs = torch.export.export(net, program.example_inputs[0])

@@ -148,7 +148,7 @@ def appended(x: Tensor, y: Tensor) -> Two:
 
 
 def read_from_lists(x: Tensor, y: Tensor) -> Two:
-    rows = [x * (i + 2) for i in range(int(y.abs().sum()))]
+    rows = [x * (i + 2) for i in range(int(y.abs().sum().long()))]
     with torch.no_grad():
         last, others = rows[-1], rows[1:][::-1]
         of_both = torch.stack(rows).sum(0)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from lostwax.capture.aliasing import state_views
-from lostwax.capture.aliasing.foreign_views import check_foreign_views
 from lostwax.capture.aliasing.storage import check_layout
 from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.python.code_names import outline
@@ -283,6 +282,8 @@ class CaptureInputs:
             self._check_foreign_views(written)
 
     def _check_foreign_views(self, written: list[tuple[str, torch.Tensor]]) -> None:
+        from lostwax.capture.aliasing.foreign_views import check_foreign_views
+
         tracer = self.tracer
         assert tracer.watched is not None
         modules, reach, _ = tracer.watched

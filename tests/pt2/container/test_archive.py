@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import lostwax
-from lostwax.errors import LoadError, SaveError
+from lostwax.errors import InputValueError, LoadError, SaveError
 from lostwax.pt2.container import writer
 from tests.pt2.compare import assert_runs_alike, assert_same, peer_load, saved
 
@@ -220,6 +220,21 @@ def test_names_of_records(program: Any, name: str) -> None:
 def test_what_cannot_be_saved() -> None:
     with pytest.raises(SaveError, match="no program"):
         saved({})
+
+
+def test_a_dtype_that_was_passed_is_saved() -> None:
+    class Choose(nn.Module):
+        def forward(self, x, dtype):
+            return x.to(dtype)
+
+    x = torch.randn(2)
+    program = lostwax.export(Choose(), (x, torch.float64))
+    with pytest.warns(UserWarning, match="torch's format has no words for some arguments"):
+        file = saved(program)
+    again = lostwax.load(io.BytesIO(file) if isinstance(file, bytes) else file).module()
+    assert torch.equal(again(x, torch.float64), x.double())
+    with pytest.raises(InputValueError, match="dtype"):
+        again(x, torch.float16)
 
 
 def test_what_is_no_program_or_no_place_for_it(net: Net, program: Any, tmp_path: Path) -> None:

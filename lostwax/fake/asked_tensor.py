@@ -54,6 +54,11 @@ def is_of_users(name: str) -> bool:
     return name not in _OF_THE_HOUSE and name not in _IN_SLOTS
 
 
+def is_of_the_class(name: str) -> bool:
+    """Has every tensor it? What a user puts onto one under such a name hides it."""
+    return any(name in vars(each) for each in torch.Tensor.__mro__)
+
+
 _OF_THE_HOUSE = frozenset(
     (
         *("memo", "constant_version", "_is_param", "_is_parameter", "_is_buffer", "persistent"),

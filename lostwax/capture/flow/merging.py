@@ -23,7 +23,7 @@ from lostwax.capture.flow.truths import make_tensor
 from lostwax.capture.python.containers import GONE, items, parts
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.classes import SYMBOLIC
-from lostwax.fake.asked_tensor import read_attributes
+from lostwax.fake.asked_tensor import is_of_the_class, read_attributes
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.trace.log import Value
@@ -239,7 +239,7 @@ class Merging:
             try:
                 builds[key] = self.merge(f"{name}.{key}", t, f)
             except Differ:
-                if hasattr(torch.Tensor, key):  # which would be found in its place
+                if is_of_the_class(key):  # which would be found in its place
                     raise
                 differing.add(key)
         return builds, differing

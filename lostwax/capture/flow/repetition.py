@@ -55,6 +55,7 @@ from lostwax.capture.trace.grad_marks import UntrackedError
 from lostwax.capture.trace.gradient_steps import hand_through
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError, asks_data
+from lostwax.fake.asked_tensor import is_of_the_class
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.trace.views import Root
@@ -212,7 +213,7 @@ class Repetition:
                 others.append(each)
                 names |= outcome.list_names(each)
         for name in names:
-            if hasattr(torch.Tensor, name):  # which would be found in its place
+            if is_of_the_class(name):  # which would be found in its place
                 raise self._refuse(f"{name} is put on a tensor")
         return len(names) > known
 

@@ -1,80 +1,84 @@
 """Which code catches an exception, read off the bytecode.
 
-A `try` does, and so may a `with`: `contextlib.suppress`. Layer 0: imports nothing of the house but
-`cache`.
+A `try` does, and so may a `with`: `contextlib.suppress`, or a manager whose `__exit__` may return
+something true. Layer 0: imports nothing of the house but `cache`.
 """
 
 from __future__ import annotations
 
 import dis
-from collections.abc import Iterator
-from contextlib import nullcontext, suppress
-from types import CodeType, FrameType
-from typing import Any
+import sys
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import _GeneratorContextManager, contextmanager, suppress
+from inspect import getattr_static
+from types import CodeType, FrameType, FunctionType, GeneratorType
+from typing import Any, NamedTuple
 
 from lostwax.cache import cached, cached_by_identity
 
 
+class _Scene(NamedTuple):
+    """Code, and what names mean in it."""
+
+    code: CodeType
+    known: Mapping[str, Any]
+    """What globals and builtins are."""
+    frame: FrameType | None = None
+    """Where its variables are, if it runs."""
+
+    @staticmethod
+    def of(frame: FrameType) -> _Scene:
+        return _Scene(frame.f_code, ChainMap(frame.f_globals, frame.f_builtins), frame)
+
+    def find(self, path: Sequence[str], is_local: bool = False) -> Any:
+        """What a name and attributes of it tell, without running anything of the user's."""
+        name, *attributes = path
+        of = self.known if not is_local else self.frame.f_locals if self.frame else {}
+        found = of.get(name)
+        for each in attributes:
+            found = getattr_static(found, each, None)
+        return found
+
+
 def is_caught(frame: FrameType, offset: int, kind: type[BaseException] = BaseException) -> bool:
     """May an exception from here be caught in this frame? `kind` is its class, if that is known."""
-    seen: set[int] = set()
-    handler = _find_handler(frame.f_code, offset)
-    while handler is not None and handler not in seen:
-        if not _is_passed_on(frame, handler, kind):
-            return True
-        seen.add(handler)
-        handler = _find_handler(frame.f_code, handler)  # what is around it
-    return False
+    return _may_catch(_Scene.of(frame), offset, kind)
+
+
+def _may_catch(scene: _Scene, offset: int, kind: type[BaseException]) -> bool:
+    return not all(_is_passed_on(scene, each, kind) for each in _handlers_around(scene, offset))
 
 
 def find_catching(frame: FrameType, offset: int, kind: type[BaseException]) -> int | None:
     """The line of the handler in this frame that is sure to catch such an exception from here, and
     to go on; None, if there is none. (A `with` is, if it is `contextlib.suppress`.)"""
-    seen: set[int] = set()
-    handler = _find_handler(frame.f_code, offset)
-    while handler is not None and handler not in seen:
-        if _goes_on(frame, handler, kind):
+    scene = _Scene.of(frame)
+    for handler in _handlers_around(scene, offset):
+        if _goes_on(scene, handler, kind):
             return _find_line(frame.f_code, handler)
-        seen.add(handler)
-        handler = _find_handler(frame.f_code, handler)
     return None
 
 
-def _goes_on(frame: FrameType, handler: int, kind: type[BaseException]) -> bool:
-    path = _manager(frame.f_code, handler)
-    if path is not None:
-        named = [_find_known(frame, (name,)) for name in _arguments(frame.f_code, handler)]
-        kinds = [each for each in named if isinstance(each, type)]
-        is_other = bool(kinds) and kinds == named and not issubclass(kind, tuple(kinds))
-        return _find_known(frame, path) is suppress and not is_other
-    is_with = "WITH_EXCEPT_START" in _names_from(frame.f_code, handler)[:2]
+def _handlers_around(scene: _Scene, offset: int) -> Iterator[int]:
+    """Yield the handlers of what is raised here, the innermost first."""
+    seen: set[int] = set()
+    handler = _find_handler(scene.code, offset)
+    while handler is not None and handler not in seen:
+        yield handler
+        seen.add(handler)
+        handler = _find_handler(scene.code, handler)
+
+
+def _goes_on(scene: _Scene, handler: int, kind: type[BaseException]) -> bool:
+    if _ends_with(scene.code, handler):
+        manager = _read_manager(scene.code, handler)
+        found = scene.find(manager.path, manager.is_local) if manager else None
+        return found is suppress and not _suppresses_others(scene, manager, kind)
     return not (
-        is_with or _is_passed_on(frame, handler, kind) or _always_raises(frame.f_code, handler)
+        _is_passed_on(scene, handler, kind)
+        or _read_clauses(scene.code, handler, is_any_way=True) is not None
     )
-
-
-@cached(1000)
-def _always_raises(code: CodeType, handler: int) -> bool:
-    """Does every way through the handler raise, also where it matches?"""
-    steps = [s for s in _instructions(code) if s.offset >= handler]
-    places = {s.offset: i for i, s in enumerate(steps)}
-    seen, left = set[int](), [0]
-    while left:
-        i = left.pop()
-        if i in seen:
-            continue
-        seen.add(i)
-        name = steps[i].opname if i < len(steps) else "RETURN"
-        if name in ("POP_EXCEPT", "YIELD_VALUE", "SEND") or name.startswith("RETURN"):
-            return False
-        if name in ("RERAISE", "RAISE_VARARGS"):
-            continue
-        is_jump = "JUMP" in name or name == "FOR_ITER"
-        if is_jump and steps[i].argval not in places:
-            return False
-        left += [places[steps[i].argval]] if is_jump else []
-        left += [] if name.startswith("JUMP") else [i + 1]
-    return True
 
 
 def _find_line(code: CodeType, handler: int) -> int:
@@ -88,41 +92,25 @@ def _find_handler(code: CodeType, offset: int) -> int | None:
     return next(covering, None)
 
 
-def _is_passed_on(frame: FrameType, handler: int, kind: type[BaseException]) -> bool:
+def _is_passed_on(scene: _Scene, handler: int, kind: type[BaseException]) -> bool:
     """Is it a `finally`, an `except` of other classes, the end of a `with` whose manager passes
     exceptions on, or a hook of the house's?"""
-    if _is_of_house(frame.f_code, handler) or _only_raises(frame.f_code, handler):
+    if _is_of_house(scene.code, handler) or _only_raises(scene.code, handler):
         return True
-    clauses = _clauses(frame.f_code, handler)
-    if clauses is not None and not any(_may_match(frame, each, kind) for each in clauses):
-        return True
-    path = _manager(frame.f_code, handler)
-    if path is None:
-        return False
-    made = _find_known(frame, path)
-    if str(getattr(made, "__module__", "")).partition(".")[0] == "torch" or made is nullcontext:
-        return True
-    left = getattr(made, "__exit__", None) if isinstance(made, type) else None
-    code = getattr(left, "__code__", None)
-    return code is not None and _is_never_true(code)
+    if _ends_with(scene.code, handler):
+        manager = _read_manager(scene.code, handler)
+        return manager is not None and _never_swallows(scene, manager, kind)
+    clauses = _read_clauses(scene.code, handler)
+    return clauses is not None and not any(_may_match(scene, each, kind) for each in clauses)
 
 
-def _may_match(frame: FrameType, path: tuple[str, ...], kind: type[BaseException]) -> bool:
+def _may_match(scene: _Scene, path: tuple[str, ...], kind: type[BaseException]) -> bool:
     """May an exception of this class be one of the class that a global name and attributes of it
     tell?"""
-    known = _find_known(frame, path)
+    known = scene.find(path)
     if kind is BaseException or not isinstance(known, type):
         return True
     return issubclass(kind, known)
-
-
-def _find_known(frame: FrameType, path: tuple[str, ...]) -> Any:
-    """What a global name and attributes of it tell."""
-    name, *attributes = path
-    known: Any = frame.f_globals.get(name, frame.f_builtins.get(name))
-    for each in attributes:
-        known = getattr(known, each, None)
-    return known
 
 
 @cached(1000)
@@ -131,14 +119,22 @@ def _only_raises(code: CodeType, handler: int) -> bool:
     return _names_from(code, handler)[:3] == ["COPY", "POP_EXCEPT", "RERAISE"]
 
 
+def _ends_with(code: CodeType, handler: int) -> bool:
+    """Is it where a `with` ends?"""
+    return _names_from(code, handler)[:2] == ["PUSH_EXC_INFO", "WITH_EXCEPT_START"]
+
+
 def _names_from(code: CodeType, handler: int) -> list[str]:
     return [s.opname for s in _instructions(code) if s.offset >= handler]
 
 
 @cached(1000)
-def _clauses(code: CodeType, handler: int) -> tuple[tuple[str, ...], ...] | None:
-    """The classes that the handler catches; none for a `finally`. None, if it cannot be told: then
-    it may catch all. Every way that no class matches has to raise again."""
+def _read_clauses(
+    code: CodeType, handler: int, is_any_way: bool = False
+) -> tuple[tuple[str, ...], ...] | None:
+    """The classes that the handler catches; none for a `finally`. None, if it may end without
+    raising what there was; then it may catch all. `is_any_way`: look at what it does where a class
+    matches, too, and there it may raise something else."""
     steps = [s for s in _instructions(code) if s.offset >= handler]
     places = {s.offset: i for i, s in enumerate(steps)}
     found: list[tuple[str, ...]] = []
@@ -148,23 +144,27 @@ def _clauses(code: CodeType, handler: int) -> tuple[tuple[str, ...], ...] | None
         if i in seen:
             continue
         seen.add(i)
-        step = steps[i] if i < len(steps) else None
-        if step is None or step.opname in _LEAVING or step.opname.startswith("RETURN"):
+        name = steps[i].opname if i < len(steps) else "RETURN"
+        if name.startswith(_LEAVING) or (name == "RAISE_VARARGS" and not is_any_way):
             return None
-        target = places.get(step.argval) if "JUMP" in step.opname else None
-        if step.opname == "CHECK_EXC_MATCH":
-            classes, jump = _read_classes(steps[:i]), steps[i + 1]
-            if not classes or not jump.opname.endswith("IF_FALSE") or jump.argval not in places:
+        if name in ("RERAISE", "RAISE_VARARGS"):
+            continue
+        jump, goes_past = steps[i], not name.startswith("JUMP")
+        if name == "CHECK_EXC_MATCH" and not is_any_way:
+            classes, jump, goes_past = _read_classes(steps[:i]), steps[i + 1], False
+            if not classes or not jump.opname.endswith("IF_FALSE"):
                 return None
             found += classes
-            left.append(places[jump.argval])
-        elif "JUMP" in step.opname:
-            if target is None:
+        if "JUMP" in jump.opname or jump.opname == "FOR_ITER":
+            if jump.argval not in places:
                 return None
-            left += [target] if step.opname.startswith("JUMP") else [target, i + 1]
-        elif step.opname != "RERAISE":
-            left.append(i + 1)
+            left.append(places[jump.argval])
+        left += [i + 1] if goes_past else []
     return tuple(found)
+
+
+_LEAVING = ("POP_EXCEPT", "SEND", "YIELD_VALUE", "RETURN")
+"""A handler with one of these may end without raising again."""
 
 
 def _read_classes(steps: list[dis.Instruction]) -> list[tuple[str, ...]]:
@@ -178,7 +178,7 @@ def _read_classes(steps: list[dis.Instruction]) -> list[tuple[str, ...]]:
         step = steps[last]
         if step.opname == "LOAD_ATTR":
             path.insert(0, step.argval)
-        elif step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+        elif step.opname in _GLOBAL:
             found.append((step.argval, *path))
             path = []
         else:
@@ -187,8 +187,8 @@ def _read_classes(steps: list[dis.Instruction]) -> list[tuple[str, ...]]:
     return found
 
 
-_LEAVING = frozenset(("POP_EXCEPT", "FOR_ITER", "SEND", "YIELD_VALUE", "WITH_EXCEPT_START"))
-"""A handler with one of these may end without raising again, or is not looked into."""
+_GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
+_LOCAL = ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF")
 
 
 @cached(1000)
@@ -200,6 +200,65 @@ def _is_of_house(code: CodeType, handler: int) -> bool:
     return type(steps[1].argval).__module__.startswith("lostwax.")
 
 
+# --------------------------------------------------------------------------------------- managers
+
+
+class _Manager(NamedTuple):
+    """How a `with` gets its manager."""
+
+    path: tuple[str, ...]
+    """A name and attributes of it, `torch.no_grad`."""
+    is_local: bool
+    """Is it the name of a variable?"""
+    is_called: bool
+    """Is that called to make it?"""
+    given: tuple[str, ...]
+    """What it is called with: global names, and "" for anything else."""
+
+
+def _never_swallows(scene: _Scene, manager: _Manager, kind: type[BaseException]) -> bool:
+    """Does the manager hand on what is raised in its `with`?"""
+    found = scene.find(manager.path, manager.is_local)
+    if manager.is_called and found is suppress:
+        return _suppresses_others(scene, manager, kind)
+    if manager.is_called and not isinstance(found, type):
+        is_generator = isinstance(found, FunctionType) and found.__code__ is _MANAGER_CODE
+        return _is_of_torch(found) or (is_generator and _yields_bare(found.__wrapped__, kind))
+    if isinstance(found, _GeneratorContextManager):
+        at = found.gen.gi_frame if isinstance(found.gen, GeneratorType) else None
+        return at is not None and not is_caught(at, at.f_lasti, kind)
+    of = found if manager.is_called else type(found)
+    leave = getattr_static(of, "__exit__", None)
+    if not isinstance(leave, FunctionType):  # of C: those of Python's own return nothing true
+        is_pythons = of.__module__.partition(".")[0] in sys.stdlib_module_names
+        return _is_of_torch(of) or (leave is not None and is_pythons)
+    return _is_of_torch(of) or _is_never_true(leave.__code__)
+
+
+def _suppresses_others(scene: _Scene, manager: Any, kind: type[BaseException]) -> bool:
+    """Are the classes that `suppress` is called with known, and this is none of them?"""
+    named = [scene.find((name,)) for name in manager.given]
+    kinds = tuple(each for each in named if isinstance(each, type))
+    is_known = len(kinds) == len(named) > 0 and kind is not BaseException
+    return is_known and not issubclass(kind, kinds)
+
+
+def _is_of_torch(made: Any) -> bool:
+    return str(getattr_static(made, "__module__", "")).partition(".")[0] == "torch"
+
+
+def _yields_bare(made: Any, kind: type[BaseException]) -> bool:
+    """Does a generator of which `contextlib` makes a manager catch nothing where it yields?"""
+    if not isinstance(made, FunctionType):
+        return False
+    scene = _Scene(made.__code__, ChainMap(made.__globals__, made.__builtins__))
+    yields = [s.offset for s in _instructions(made.__code__) if s.opname == "YIELD_VALUE"]
+    return not any(_may_catch(scene, each, kind) for each in yields)
+
+
+_MANAGER_CODE = contextmanager(lambda: iter(())).__code__
+
+
 @cached_by_identity(1000)
 def _is_never_true(code: CodeType) -> bool:
     """Does the function return None or False at every `return`? (A generator does not tell.)"""
@@ -208,7 +267,8 @@ def _is_never_true(code: CodeType) -> bool:
         if step.opname in ("RETURN_VALUE", "RETURN_CONST"):
             said = step if step.opname == "RETURN_CONST" else steps[i - 1]
             is_constant = said.opname in ("LOAD_CONST", "RETURN_CONST")
-            if not is_constant or said.argval not in (None, False):
+            is_met = step.opname == "RETURN_VALUE" and step.is_jump_target  # with something else
+            if is_met or not is_constant or said.argval not in (None, False):
                 return False
     return not code.co_flags & _GENERATOR
 
@@ -216,41 +276,41 @@ def _is_never_true(code: CodeType) -> bool:
 _GENERATOR = 0x20 | 0x80 | 0x200  # of any kind
 
 
-def _manager(code: CodeType, handler: int) -> tuple[str, ...] | None:
-    """What the `with` that ends here calls to make its manager: a global name and attributes of it,
-    `torch.no_grad`. None if it is no `with`, or calls nothing so simple."""
-    return _read_manager(code, handler)[0]
-
-
-def _arguments(code: CodeType, handler: int) -> tuple[str, ...]:
-    """The global names in the arguments that it is made with."""
-    return _read_manager(code, handler)[1]
-
-
 @cached(1000)
-def _read_manager(code: CodeType, handler: int) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    steps = _instructions(code)
-    if _names_from(code, handler)[:2] != ["PUSH_EXC_INFO", "WITH_EXCEPT_START"]:
-        return None, ()
+def _read_manager(code: CodeType, handler: int) -> _Manager | None:
+    """How the `with` that ends here gets its manager; None, if that is not so simple."""
     start = min(start for start, _, each in _handlers(code) if each == handler)
-    before = [s for s in steps if s.offset < start and s.opname != "NOP"]
-    if [s.opname for s in before[-2:]] != ["CALL", "BEFORE_WITH"]:
-        return None, ()
-    begins = _begins(before[-2])
+    before = [s for s in _instructions(code) if s.offset < start and s.opname != "NOP"]
+    entering, last = before[-1], before[-2]
+    if entering.opname != "BEFORE_WITH" or entering.is_jump_target:  # of `a if c else b`
+        return None
+    is_called = last.opname in _CALLING
+    begins = _begins(last)
     path: list[str] = []
     given: list[str] = []
-    for step in reversed(before[:-2]):
-        is_global = step.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    for step in reversed(before[: -_CALLING.get(last.opname, 1)]):
         if begins is None or _begins(step) != begins:
-            given += [step.argval] if is_global else []
-            continue
-        if is_global:
-            return (step.argval, *reversed(path)), tuple(given)
-        if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            given.append(step.argval if step.opname in _GLOBAL else "")
+        elif step.opname in _GLOBAL or step.opname in _LOCAL:
+            is_local = step.opname in _LOCAL
+            if is_local and _is_set_from(code, step.argval, start):
+                return None
+            return _Manager((step.argval, *reversed(path)), is_local, is_called, tuple(given))
+        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             path.append(step.argval)
         elif step.opname not in ("PRECALL", "KW_NAMES", "PUSH_NULL"):
-            return None, ()
-    return None, ()
+            return None
+    return None
+
+
+_CALLING = {"CALL": 2, "CALL_KW": 3}
+"""How many steps there are from the arguments to the end: of the latter the names are one."""
+
+
+def _is_set_from(code: CodeType, name: str, offset: int) -> bool:
+    """May a variable be another one by the time that something is raised?"""
+    steps = [s for s in _instructions(code) if s.offset >= offset]
+    return any(s.argval == name and s.opname.startswith(("STORE_", "DELETE_")) for s in steps)
 
 
 def _begins(step: dis.Instruction) -> tuple[int, int] | None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
+import threading
+import types
+import warnings  # noqa: F401 (in a text below)
 from typing import Any
 
 import pytest
@@ -128,20 +132,146 @@ def to_another_class() -> bool:
     return found
 
 
-@pytest.mark.parametrize("function", [in_finally, by_other_classes, by_no_class_in_two])
+def in_a_loop_at_the_end() -> bool:
+    try:
+        found = ask()
+    finally:
+        for each in "ab":
+            print(each, end="")
+    return found
+
+
+@pytest.mark.parametrize(
+    "function", [in_finally, by_other_classes, by_no_class_in_two, in_a_loop_at_the_end]
+)
 def test_passed_on(function: Any) -> None:
     assert not function()
+
+
+def by_raising_another_at_the_end() -> bool:
+    try:
+        try:
+            found = ask()
+        finally:
+            if len("ab") < 2:
+                raise KeyError
+    except KeyError:
+        return True
+    return found
 
 
 @pytest.mark.parametrize(
     "function",
     [
+        by_raising_another_at_the_end,
         by_its_class, by_any, by_leaving, around_others, around_a_manager, by_a_manager,
         of_an_unknown_class, by_a_computed_class, to_another_class,
     ],
 )  # fmt: skip
 def test_caught(function: Any) -> None:
     assert function()
+
+
+# --------------------------------------------------------------------------------------- managers
+
+
+class Plain:
+    def __enter__(self) -> Any:
+        return Swallowing()
+
+    def __exit__(self, kind: Any, *error: object) -> None:
+        if kind is not None:
+            return
+        print(end="")
+
+
+class Derived(Plain):
+    pass
+
+
+class Swallowing:
+    is_quiet = True
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> bool | None:
+        return self.is_quiet or None
+
+
+@contextlib.contextmanager
+def bare(n: int = 0) -> Any:
+    print(end="")
+    yield n
+
+
+@contextlib.contextmanager
+def cleaning() -> Any:
+    with torch.no_grad():
+        try:
+            yield
+        except KeyError:
+            print(end="")
+        finally:
+            for each in "ab":
+                print(each, end="")
+
+
+@contextlib.contextmanager
+def catching() -> Any:
+    with contextlib.suppress(KeyError):
+        try:
+            yield
+        except LookupError as error:
+            print(error, end="")
+
+
+LOCK = threading.Lock()
+_MANAGED = """
+def managed(ask, held, holder, kinds, make=Plain):
+    found = False
+    with {}:
+        found = ask()
+    return found
+"""
+
+
+def manage(expression: str) -> bool:
+    """Is an IndexError seen as caught, inside of a `with`?"""
+    names = {**globals(), "torch": torch, "partial": functools.partial}
+    exec(_MANAGED.format(expression), names)
+    held = bare() if expression == "held" else Plain()
+    holder = types.SimpleNamespace(lock=LOCK, plain=Derived(), swallowing=Swallowing())
+    return names["managed"](ask, held, holder, (IndexError,))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "torch.no_grad()", "torch.autocast(device_type='cpu', dtype=torch.bfloat16)", "Plain()",
+        "Derived() as found", "make()", "held", "held as found", "holder.lock", "holder.plain",
+        "LOCK",
+        "contextlib.nullcontext()", "warnings.catch_warnings()", "bare()", "bare(n=3) as found",
+        "cleaning()", "Plain(), bare(3), LOCK", "contextlib.suppress(KeyError, TypeError)",
+    ],
+)  # fmt: skip
+def test_managers_that_pass_it_on(expression: str) -> None:
+    assert not manage(expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "Swallowing()", "holder.swallowing", "Plain(), Swallowing()", "Swallowing(), Plain()",
+        "catching()", "contextlib.suppress(KeyError, *kinds)",
+        "contextlib.suppress(KeyError, kinds[0])",
+        "contextlib.suppress(KeyError, IndexError)", "contextlib.ExitStack()",
+        "(Swallowing() if held else Plain())", "(holder and Plain())", "partial(Plain)()",
+        "held as held", "(lambda: Swallowing())()",
+    ],
+)  # fmt: skip
+def test_managers_that_may_swallow_it(expression: str) -> None:
+    assert manage(expression)
 
 
 # ------------------------------------------------------------------------- who is sure to catch it

@@ -48,6 +48,7 @@ from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError, asks_data
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
+from lostwax.handlers import is_caught
 from lostwax.location import Location, locate_line
 from lostwax.sym import BoolExpr, Expr
 
@@ -57,8 +58,6 @@ class Site(NamedTuple):
 
     line: int
     column: int
-    is_caught: bool
-    """May an exception from here be caught in the function?"""
     joins: tuple[str, bool] | None = None
     """Of an `if` that stands for `a and b` or `a or b`, where `b` may be computed in any case: the
     variable, and whether it is `and`."""
@@ -233,7 +232,9 @@ class Choice:
         return False
 
     def _refuse_caught(self, error: Exception) -> None:
-        caught = self._site.is_caught or is_caught_above(self._frame, error)
+        frame, kinds = self._frame, (type(error), *getattr(error, "stands_for", ()))
+        caught = any(is_caught(frame, frame.f_lasti, each) for each in kinds)
+        caught = caught or is_caught_above(frame, error)
         if caught:
             raise CaptureError(
                 f"the {not self.side} side of an `if` on data raises {type(error).__name__}, and "

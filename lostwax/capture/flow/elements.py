@@ -52,6 +52,14 @@ class Pickable(NamedTuple):
         least = -count if self._is_list else 0
         return combine(index < least, index >= count, is_and=False)
 
+    def miss(self) -> Exception:
+        """What Python raises where there is none. (For an attribute a stand-in: of the error itself
+        it would be asked whether a `hasattr` around it waits for it.)"""
+        is_index = self._is_list or self.are_attributes
+        error: Any = (IndexError if is_index else KeyError)("there is no such element")
+        error.stands_for = (AttributeError,) if self.are_attributes else ()
+        return error  # type: ignore[no-any-return]
+
     def find_place(self, index: Any, pick: Pick, frame: FrameType) -> Any:
         """The index; if data decide it, as a number from 0 to the number of elements."""
         count = self._count(index)

@@ -154,6 +154,10 @@ class Hooks:
         """Would Python find no such element (`elements.Pickable`)?"""
         return Pickable(*of).exclude(index) if threads.is_capturing() else False
 
+    def miss(self, *of: Any) -> Exception:
+        """What is raised then."""
+        return Pickable(*of).miss()
+
     def find_place(self, index: Any, *of: Any) -> Any:
         """The index; if data decide it, as a number from 0 on."""
         *of_what, pick = of

@@ -71,7 +71,6 @@ class LoopSite(NamedTuple):
 
     line: int
     column: int
-    is_caught: bool
     grows: bool
     """Does it append to lists? Then it becomes a `scan`, if it runs to its end."""
     keeps: bool

@@ -475,3 +475,118 @@ def test_what_nobody_catches_is_captured(function: Callable[[Tensor], Any]) -> N
                 run(x)
             continue
         torch.testing.assert_close(run(x), wanted)
+
+
+# ---------------------------------------------------------------------------------------- managers
+
+
+class Passing:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        print(end="")
+
+
+class Swallowing(Passing):
+    def __exit__(self, kind: Any, *error: object) -> bool:  # type: ignore[override]
+        return kind is not None
+
+
+@contextlib.contextmanager
+def cleaning_up() -> Any:
+    try:
+        yield
+    finally:
+        print(end="")
+
+
+def picks_in_withs(x: Tensor, n: Tensor) -> Tensor:
+    rows, held = [x, x + 1, x * 2], Passing()
+    with torch.no_grad(), held, cleaning_up(), torch.autocast("cpu", enabled=False):
+        return rows[int(n)]
+
+
+def picks_where_others_are_caught(x: Tensor, n: Tensor) -> Tensor:
+    rows, total = {0: x, 1: x + 1, 2: x * 2}, x * 0
+    try:
+        for _ in range(2):
+            with suppress(IndexError):
+                total = total + rows[int(n)]
+    except ValueError:
+        return x
+    finally:
+        print(end="")
+    return total
+
+
+def raises_in_withs(x: Tensor, n: Tensor) -> Tensor:
+    with Passing():
+        if n > 2 or n < 0:
+            raise ValueError("no such row")
+        with cleaning_up():
+            return x * n
+
+
+@pytest.mark.parametrize(
+    "function", [picks_in_withs, picks_where_others_are_caught, raises_in_withs]
+)
+def test_what_a_manager_hands_on_is_raised(function: Callable[..., Tensor]) -> None:
+    x = torch.arange(3.0)
+    run = lostwax.export(function, (x, torch.tensor(1))).module()
+    for n in (0, 1, 2):
+        torch.testing.assert_close(run(x, torch.tensor(n)), function(x, torch.tensor(n)))
+    for n in (3, 7):
+        with pytest.raises((LookupError, ValueError)):
+            function(x, torch.tensor(n))
+        with pytest.raises(RuntimeError, match="is required"):
+            run(x, torch.tensor(n))
+
+
+def picks_in_a_swallowing_with(x: Tensor, n: Tensor) -> Tensor:
+    rows, found = [x, x + 1, x * 2], x
+    with torch.no_grad(), Swallowing():
+        found = rows[int(n)]
+    return found + 1
+
+
+def picks_a_key_that_is_caught(x: Tensor, n: Tensor) -> Tensor:
+    rows = {0: x, 1: x + 1, 2: x * 2}
+    try:
+        return rows[int(n)]
+    except KeyError:
+        return x
+
+
+def picks_an_attribute_that_is_caught(x: Tensor, n: Tensor) -> Tensor:
+    with suppress(AttributeError):
+        return getattr(ROWS, f"row{int(n)}") * x  # type: ignore[no-any-return]
+    return x
+
+
+class ROWS:
+    row0, row1, row2 = 0, 1, 2
+
+
+def raises_in_a_swallowing_with(x: Tensor, n: Tensor) -> Tensor:
+    with Swallowing():
+        if n > 2:
+            raise ValueError("no such row")
+        return x * n
+    return x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        picks_in_a_swallowing_with,
+        picks_a_key_that_is_caught,
+        picks_an_attribute_that_is_caught,
+        raises_in_a_swallowing_with,
+    ],
+)
+def test_what_may_be_swallowed_is_refused(function: Callable[..., Tensor]) -> None:
+    function(torch.arange(3.0), torch.tensor(7))  # it is caught
+    with pytest.raises(CaptureError, match="Error, and that may be caught") as refused:
+        lostwax.export(function, (torch.arange(3.0), torch.tensor(1)))
+    assert f" in {function.__name__}: " in str(refused.value)

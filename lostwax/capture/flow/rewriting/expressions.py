@@ -308,8 +308,7 @@ class _TakingApart:
         else:
             each.value = holder
         told = [load(name), holder, ast.Constant(key), ast.Constant(is_attribute)]
-        error = ast.Call(load("IndexError"), [ast.Constant("there is no such element")], [])
-        fails: Any = ast.Raise(error, None)
+        fails: Any = ast.Raise(hook("miss", *told[1:]), None)
         fails.is_stand_in = True
         out.append(ast.If(hook("is_outside", *told), [fails], []))
         pick = ast.Constant(cast(Any, tuple(each.pick)))

@@ -5,7 +5,7 @@ Such a statement is written once for each element that there may be, under an `i
 the index may be until it is known:
 
     index 1 = i
-    if hooks.is_outside(index 1, self.experts): raise IndexError
+    if hooks.is_outside(index 1, self.experts): raise …
     index 1 = hooks.find_place(index 1, self.experts)
     if hooks.is_before(index 1, 1): y = self.experts[index 1](x)
     else: y = self.experts[index 1](x)

@@ -36,7 +36,7 @@ def add_hooks(
     """Rewrite the body of a function; `outside`: the names in it that are globals;
     `growing`: the places of the loops that append to lists, and whether they read them."""
     hooking, around = _Hooking(function, outside, growing), find_nonlocal(function)
-    function.body = hooking.go_through(function.body, is_caught=False)
+    function.body = hooking.go_through(function.body)
     if hooking.moved:  # variables of this function, also where inner ones alone set them
         arguments = {n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)}
         names = sorted(hooking.moved - arguments - around)
@@ -63,29 +63,26 @@ class _Hooking:
         self._depth = 0
         """How many blocks are around, of which Python takes at most 20."""
 
-    def go_through(
-        self, block: Sequence[ast.stmt], is_caught: bool, deeper: int = 0
-    ) -> list[ast.stmt]:
-        """`is_caught`: may an exception from here be caught in the function? `deeper`: how many
-        more blocks are around than before."""
+    def go_through(self, block: Sequence[ast.stmt], deeper: int = 0) -> list[ast.stmt]:
+        """`deeper`: how many more blocks are around than before."""
         before, self._depth = self._depth, self._depth + deeper
         try:
             if self._depth <= _DEEPEST or not any(map(_has_blocks, block)):
-                return [new for each in block for new in self._go_through_one(each, is_caught)]
+                return [new for each in block for new in self._go_through_one(each)]
             self._depth = 0
             if any(map(holds_yield, block)):
                 raise NotRewritable("it is a generator, and its blocks are too deep")
-            return self._move(block, is_caught)
+            return self._move(block)
         finally:
             self._depth = before
 
-    def _move(self, block: Sequence[ast.stmt], is_caught: bool) -> list[ast.stmt]:
+    def _move(self, block: Sequence[ast.stmt]) -> list[ast.stmt]:
         """Put a block into a function of its own, which is called at once."""
         names = find_stored(block, self.outside)
         self.moved |= set(names)
         for each in block:
             _spell_super(each, self._first)
-        body = self.go_through(block, is_caught)
+        body = self.go_through(block)
         # Every name that its hooks set is the outer function's.
         own = sorted(set(find_stored(body)) - self.outside)
         self.moved |= set(own)
@@ -101,25 +98,25 @@ class _Hooking:
         function.col_offset = 0
         return [function, call]
 
-    def _go_through_one(self, each: Any, is_caught: bool) -> list[ast.stmt]:
+    def _go_through_one(self, each: Any) -> list[ast.stmt]:
         if isinstance(each, Loop):
-            return self._hook_loop(each, is_caught)
+            return self._hook_loop(each)
         if isinstance(each, ast.If):
-            return self._hook_choice(each, is_caught)
+            return self._hook_choice(each)
         if isinstance(each, ast.With):
-            each.body = self.go_through(each.body, True, 1)
+            each.body = self.go_through(each.body, 1)
         elif isinstance(each, ast.Try):
-            each.body = self.go_through(each.body, True, 2)
+            each.body = self.go_through(each.body, 2)
             for handler in each.handlers:
-                handler.body = self.go_through(handler.body, is_caught, 2)
-            each.orelse = self.go_through(each.orelse, is_caught, 2)
-            each.finalbody = self.go_through(each.finalbody, is_caught, 2)
+                handler.body = self.go_through(handler.body, 2)
+            each.orelse = self.go_through(each.orelse, 2)
+            each.finalbody = self.go_through(each.finalbody, 2)
         elif isinstance(each, ast.Match):
             for case in each.cases:
-                case.body = self.go_through(case.body, is_caught)
+                case.body = self.go_through(case.body)
         return [each]
 
-    def _hook_choice(self, choice: ast.If, is_caught: bool) -> list[ast.stmt]:
+    def _hook_choice(self, choice: ast.If) -> list[ast.stmt]:
         """
         test = ...
         choice = hooks.choose(test, ...)
@@ -135,7 +132,7 @@ class _Hooking:
             if is_over: break
         """
         if holds_yield(choice):
-            return self._hook_known_choice(choice, is_caught)
+            return self._hook_known_choice(choice)
         n = next(self._numbers)
         test, own, error, over = (f"{w} {n}" for w in ("test", "choice", "error", "over"))
         while isinstance(choice.test, ast.UnaryOp) and isinstance(choice.test.op, ast.Not):
@@ -146,10 +143,10 @@ class _Hooking:
         joins = getattr(choice, "joins", None)
         if joins is not None and names != [joins[0]]:  # its sides go on to the end
             joins = None
-        options = _constant((choice.lineno, choice.col_offset, is_caught, joins, self._finally))
+        options = _constant((choice.lineno, choice.col_offset, joins, self._finally))
         is_none = ast.Compare(load(own), [ast.Is()], [ast.Constant(None)])
-        body = self.go_through(choice.body, is_caught, 2)
-        orelse = self.go_through(choice.orelse, is_caught, 2)
+        body = self.go_through(choice.body, 2)
+        orelse = self.go_through(choice.orelse, 2)
         side = ast.Attribute(load(own), "side", ast.Load())
         asked = ast.IfExp(is_none, load(test), side)
         inner = locate(ast.If(asked, body or [ast.Pass()], orelse), choice)
@@ -171,14 +168,14 @@ class _Hooking:
         ]
         return [locate(each, choice) for each in new]
 
-    def _hook_known_choice(self, choice: ast.If, is_caught: bool) -> list[ast.stmt]:
+    def _hook_known_choice(self, choice: ast.If) -> list[ast.stmt]:
         """One whose sides cannot both be run: the function stops in them."""
         choice.test = _ask_known(choice.test, choice)
-        choice.body = self.go_through(choice.body, is_caught)
-        choice.orelse = self.go_through(choice.orelse, is_caught)
+        choice.body = self.go_through(choice.body)
+        choice.orelse = self.go_through(choice.orelse)
         return [choice]
 
-    def _hook_known_loop(self, loop: Loop, is_caught: bool) -> list[ast.stmt]:
+    def _hook_known_loop(self, loop: Loop) -> list[ast.stmt]:
         """A loop in which the function stops.
 
         while True:
@@ -188,7 +185,7 @@ class _Hooking:
         """
         test = f"test {next(self._numbers)}"
         tested: list[ast.stmt] = [*loop.asking, assign(test, _ask_known(loop.test, loop))]
-        tested = self.go_through(tested, is_caught)
+        tested = self.go_through(tested)
         if loop.stop is not None:
             stopped = _ask_known(load(loop.stop), loop)
             tested = [
@@ -196,7 +193,7 @@ class _Hooking:
                 ast.If(stopped, [ast.Pass()], tested),
             ]
         leave = ast.If(load(test), [ast.Pass()], [ast.Break()])
-        body = self.go_through(loop.body, is_caught, 1)
+        body = self.go_through(loop.body, 1)
         return [locate(ast.While(ast.Constant(True), [*tested, leave, *body], []), loop)]
 
     def _skip(self, asked: ast.expr, block: list[ast.stmt], live: Names, at: ast.AST) -> ast.If:
@@ -205,7 +202,7 @@ class _Hooking:
         found.live = live
         return found  # type: ignore[no-any-return]
 
-    def _hook_loop(self, loop: Loop, is_caught: bool) -> list[ast.stmt]:
+    def _hook_loop(self, loop: Loop) -> list[ast.stmt]:
         """
         loop = hooks.repeat(...)
         while True:
@@ -222,7 +219,7 @@ class _Hooking:
                 if is_over: break
         """
         if holds_yield(loop):
-            return self._hook_known_loop(loop, is_caught)
+            return self._hook_known_loop(loop)
         n = next(self._numbers)
         test, own, over = (f"{w} {n}" for w in ("test", "loop", "over"))
         names = find_stored([*loop.asking, loop.test, *loop.body], self.outside)
@@ -231,7 +228,7 @@ class _Hooking:
         place = loop.lineno, loop.col_offset
         of_items = (loop.items, loop.at) if loop.is_for else ("", "")
         growing = [(*place, keeps) in self._growing for keeps in (False, True)]
-        at = _constant((*place, is_caught, *growing, *of_items, loop.stop))
+        at = _constant((*place, *growing, *of_items, loop.stop))
         tested: list[ast.stmt] = [*loop.asking, assign(test, loop.test)]
         block = loop.body
         live = frozenset([test, *loop.live_inside, *loop.live])  # type: ignore[attr-defined]
@@ -242,12 +239,12 @@ class _Hooking:
                 stopped = [hook(name, items, load(loop.stop)) for name in ("stops", "skips")]
                 block = [self._skip(stopped[1], block, live, loop)]
             unless = self._skip(stopped[0], tested, live, loop)
-            tested = [assign(test, ast.Constant(False)), *self._hook_choice(unless, is_caught)]
+            tested = [assign(test, ast.Constant(False)), *self._hook_choice(unless)]
         else:
-            tested = self.go_through(tested, is_caught, 2)
+            tested = self.go_through(tested, 2)
         plain = _call(own, "is_plain", load(test)).value
         asked = ast.IfExp(plain, load(test), _call(own, "go_on").value)
-        body = self.go_through(block, is_caught, 2)
+        body = self.go_through(block, 2)
         is_symbolic = ast.Attribute(load(own), "is_symbolic", ast.Load())
         ending: list[ast.stmt] = [
             assign(over, _call(own, "end").value),

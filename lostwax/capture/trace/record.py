@@ -26,6 +26,7 @@ from lostwax.ir.trace.views import View, make_root, track, track_view, track_vie
 from lostwax.ops.registry import Operator, aten, has_trait
 from lostwax.ops.traits import Trait
 from lostwax.sym import Expr, Symbol
+from lostwax.sym.numbers.real import definition
 from lostwax.types import TensorType
 
 if TYPE_CHECKING:
@@ -133,12 +134,13 @@ def record_call(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, A
 
 
 def note_sizes(tracer: Tracer, out: Any) -> None:
-    """From here on the program reads sizes that depend on data off the results that have them."""
+    """From here on the program reads sizes that depend on data off the results that have them.
+    (Those that are made of floats are computed, also before there is such a result.)"""
     for fake in flatten([out]):
         if isinstance(fake, FakeTensor) and fake.fake_type.is_symbolic:
             for d, size in enumerate(fake.fake_type.size):
                 found = solve_size(size, fake.tracked.value, d) if isinstance(size, Expr) else None
-                if found is not None and found[0].unbacked:
+                if found and found[0].unbacked and definition(found[0]) is None:
                     tracer.origins.setdefault(*found)
 
 

@@ -37,6 +37,7 @@ from lostwax.capture.flow.truths import (
     find_in,
     find_known,
     find_undecided,
+    is_of_data,
     is_open_number,
     make_tensor,
     negate,
@@ -261,6 +262,12 @@ class Hooks:
         """`x.unbind(dim)`, `x.split(n)`, `x.chunk(n)`, or what the program calls so."""
         found = slice_items(function, args, options) if threads.is_capturing() else None
         return self.iterate(function(*args, **options)) if found is None else found
+
+    def may_run(self, items: Any) -> Any:
+        """Does a loop over these items run, as far as that is known? Of a declared size the program
+        demands it."""
+        holds = items.more(items.start) if items.is_open else True
+        return holds if is_of_data(holds) else True
 
     def stops(self, items: Any, stop: Any) -> Any:
         """Is a loop not asked for more items? Those that are known are all taken."""

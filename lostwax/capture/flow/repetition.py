@@ -49,7 +49,8 @@ from lostwax.capture.flow.merging import (
 )
 from lostwax.capture.flow.numbers import DTYPES, FLOATS, INTEGERS, find_kind, hold_number
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
-from lostwax.capture.flow.truths import KEPT, UNSET, find_known, find_undecided
+from lostwax.capture.flow.rewriting.appends import APPENDS, GUARDED, READS
+from lostwax.capture.flow.truths import KEPT, UNSET, find_known, find_undecided, is_of_data
 from lostwax.capture.python.containers import GONE, items
 from lostwax.capture.trace.grad_marks import UntrackedError
 from lostwax.capture.trace.gradient_steps import hand_through
@@ -75,6 +76,8 @@ class LoopSite(NamedTuple):
     """Does it append to lists? Then it becomes a `scan`, if it runs to its end."""
     keeps: bool
     """Does its body read what earlier turns have appended?"""
+    is_settled: bool
+    """Was it asked whether it runs? Then it stands in an `if`, or has to run."""
     items: str = ""
     at: str = ""
     """The variables of what a `for` goes over, and of where it is."""
@@ -366,7 +369,7 @@ class Repetition:
         if key in self._growths:
             return
         if not (self._site.grows and isinstance(place.holder, GrowingList)):
-            at = (self._site.line, self._site.column, False)
+            at = (self._site.line, self._site.column, APPENDS)
             makers = find_makers(place.holder, self._frame)
             refusal = refuse_held(place, self._where)
             raise GrowError(self._frame.f_code, at, makers, refusal)
@@ -375,7 +378,7 @@ class Repetition:
 
     def _ask_whole(self, refusal: CaptureError) -> NoReturn:
         """The body reads what earlier turns have appended."""
-        at = (self._site.line, self._site.column, True)
+        at = (self._site.line, self._site.column, READS)
         raise GrowError(self._frame.f_code, at, [], refusal)
 
     def _leave_early(self) -> None:
@@ -592,8 +595,11 @@ class Repetition:
             self._loop.note_sharing(self._body, results, self._list_appended(results))
             return results, []
         why = "a loop that appends to a list does not run once"
-        self._check_runs(self._numbers.shape[0] > 0, why)
         items, length = self._find_items(), unwrap(self._numbers.shape[0])
+        if is_of_data(holds := items.more(items.start)) and not self._site.is_settled:
+            at = (self._site.line, self._site.column, GUARDED)
+            raise GrowError(self._frame.f_code, at, [], self._refuse(why))
+        self._check_runs(holds, why)
         turns = Turns(self._turns, unwrap(self._at), unwrap(items.start), items.step, length)
         take_selections(self._loop, self._body, turns)
         results = append_scan(self._loop, self._body, length)

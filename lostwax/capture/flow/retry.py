@@ -20,6 +20,7 @@ from lostwax.capture.flow.hooks import HOOKS
 from lostwax.capture.flow.lists.growth import GrowError
 from lostwax.capture.flow.merging import Makers
 from lostwax.capture.flow.open_regions import close_regions, count_open
+from lostwax.capture.flow.rewriting.appends import GUARDED, RUNS
 from lostwax.capture.flow.rewriting.exits import NotRewritable
 from lostwax.capture.flow.rewriting.picks import Pick
 from lostwax.capture.flow.rewriting.recompile import (
@@ -48,6 +49,12 @@ T = TypeVar("T")
 def capture_flow(capture: Callable[[], T], splits: Splits | None = None) -> T:
     """What the capture gives, if need be with hooks in functions."""
     plans: dict[FunctionKey, Plan] = {}
+
+    def give_way(refusal: Exception) -> bool:
+        """Do without something that was kept, for which this may be refused. Returns whether there
+        is such a thing."""
+        return _let_run(plans) or (splits is not None and splits.settle_last(refusal))
+
     while True:
         try:
             return _capture_with(plans, capture) if plans else capture()
@@ -64,10 +71,10 @@ def capture_flow(capture: Callable[[], T], splits: Splits | None = None) -> T:
             try:
                 _extend(plans, error)
             except CaptureError as refusal:
-                if splits is None or not splits.settle_last(refusal):
+                if not give_way(refusal):
                     raise
         except GrowError as error:
-            if not (_grow(plans, error) or (splits and splits.settle_last(error.refusal))):
+            if not (_grow(plans, error) or give_way(error.refusal)):
                 raise error.refusal from None
         except NotRewritable as error:
             raise CaptureError.here(
@@ -87,17 +94,15 @@ def capture_flow(capture: Callable[[], T], splits: Splits | None = None) -> T:
                     plans[key] = Plan()
                     continue
                 error.add_note(f"  note: {key[2].partition(' ')[0]} is run as it is: {reason}")
-            if not (
-                _pick(plans, error)
-                or _join_later(plans, error)
-                or (splits and splits.settle_last(error))
-            ):
+            if not (_pick(plans, error) or _join_later(plans, error) or give_way(error)):
                 _advise(error)
                 raise error from None
         except ContradictionError as error:
-            if splits is None or not splits.settle_last(error):
+            if not give_way(error):
                 raise
         except ConstraintViolationError as error:
+            if _let_run(plans):
+                continue
             for each in splits.reasons if splits else ():
                 error.add_note(f"  note: both ways were not kept, for {each}")
             raise
@@ -251,8 +256,20 @@ def _grow(plans: dict[FunctionKey, Plan], error: GrowError) -> bool:
     """Let functions make their lists as such that loops append to. Returns whether that is new."""
     before, key = {**plans}, key_of(error.code)
     plans[key] = plans[key]._replace(growing=plans[key].growing | {error.at})
+    if error.at[2] == GUARDED and _find_obstacle(key, plans[key]) is not None:
+        _let_run(plans)
     _make_lists(plans, error.makers)
     return plans != before
+
+
+def _let_run(plans: dict[FunctionKey, Plan]) -> bool:
+    """Demand of a loop that it runs, in the place of an `if` that asks for it: the one that was
+    made last. Returns whether there is one."""
+    for key, plan in reversed([*plans.items()]):
+        for at in (at for at in plan.growing if at[2] == GUARDED):
+            plans[key] = plan._replace(growing=plan.growing - {at} | {(*at[:2], RUNS)})
+            return True
+    return False
 
 
 def _make_lists(plans: dict[FunctionKey, Plan], makers: Makers) -> bool:

@@ -89,6 +89,12 @@ def negate(value: Any) -> Any:
     return torch.logical_not(found) if isinstance(found, torch.Tensor) else torch.sym_not(found)
 
 
+def is_of_data(holds: Any) -> bool:
+    """Do data decide a comparison of numbers?"""
+    condition = unwrap(holds) if isinstance(holds, torch.SymBool) else holds
+    return isinstance(condition, BoolExpr) and condition.unbacked and known(condition) is None
+
+
 def take_number(truth: Any) -> Any:
     """A truth as Python has it: no tensor."""
     return truth.item() if isinstance(truth, torch.Tensor) else truth

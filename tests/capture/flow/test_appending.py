@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 import lostwax
@@ -298,13 +299,148 @@ def test_data_decide_how_often() -> None:
     for n in (1, 2, 8):
         call = make_rows(8), torch.tensor(n)
         torch.testing.assert_close(run(*call), a_number_from_data(*call))
-    with pytest.raises(Exception, match="does not run once"):
+    with pytest.raises(Exception, match="expected a non-empty list"):  # as in eager
         run(make_rows(8), torch.tensor(0))
     with pytest.raises(Exception, match="required"):
         run(make_rows(8), torch.tensor(9))
     run = lostwax.export(rows_from_data, (make_rows(8),)).module()
     for x in (make_rows(8), make_rows(8) + 1, make_rows(8) * -1):
         torch.testing.assert_close(run(x), rows_from_data(x))
+
+
+# ------------------------------------------------------------------------------ it may not run
+
+
+def perhaps_none(x: Tensor, n: Tensor) -> Any:
+    found, total = [], torch.zeros(2, 3)
+    for t in range(n):  # type: ignore[call-overload]
+        found.append(x[t] * 2)
+    for each in found:
+        total = total + each
+    return len(found), total, torch.stack(found).sum(0) if found else total - 1
+
+
+def perhaps_none_after_one(x: Tensor, n: Tensor) -> Tensor:
+    found = [x[0]]
+    for t in range(1, int(n)):
+        found.append(found[-1] + x[t])
+    return torch.stack(found)
+
+
+def perhaps_no_row(x: Tensor, n: Tensor) -> Any:
+    found = []
+    for row in x[x.sum((1, 2)) > n]:
+        found.append(row.sum())
+    return len(found), torch.stack([*found, n.float()])
+
+
+def perhaps_none_of_some(x: Tensor, n: Tensor) -> Any:
+    found, h, k = [], x[0], 0
+    for t in range(int(n), 0, -2):
+        h, k = h + x[t - 1], k + t
+        if h.sum() > 0:
+            found.append((h, k, x[:t]))
+    if not found:
+        return h, k, x[:1]
+    return h, found[-1][1], torch.cat([rows for _, _, rows in found])
+
+
+def perhaps_none_in_a_function(x: Tensor, n: Tensor) -> Any:
+    def double(count: Any) -> Any:
+        return [x[t] * 2 for t in range(count)]
+
+    total = x[0]
+    for k in range(2):
+        for each in double(int(n) - k):
+            total = total + each
+    while total.sum() < 50:
+        total = total + 4 + len(double(int(n)))
+    return total
+
+
+def perhaps_nothing_written(x: Tensor, n: Tensor) -> Any:
+    y, places = torch.zeros(8, 2, 3), []
+    for t in range(int(n)):
+        y[t] = x[t]
+        places.append(t)
+    return y, len(places)
+
+
+def perhaps_left_unset(x: Tensor, n: Tensor) -> Any:
+    found = []
+    for t in range(int(n)):
+        row = x[t]
+        found.append(row)
+    return row if found else x[0] * 2
+
+
+MAYBE_NONE = [
+    perhaps_none, perhaps_none_after_one, perhaps_no_row, perhaps_none_of_some,
+    perhaps_none_in_a_function, perhaps_nothing_written, perhaps_left_unset,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", MAYBE_NONE, ids=lambda f: f.__name__)
+def test_a_loop_on_data_may_append_nothing(function: Function) -> None:
+    run = lostwax.export(function, (make_rows(8), torch.tensor(3))).module()
+    for n in (3, 0, 1, 8, -2):
+        x, own = make_rows(8).requires_grad_(), make_rows(8).requires_grad_()
+        wanted, found = function(x, torch.tensor(n)), run(own, torch.tensor(n))
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(_differentiate(found, own), _differentiate(wanted, x))
+
+
+def _differentiate(found: Any, x: Tensor) -> Tensor | None:
+    tensors = [t for t in pytree.tree_leaves(found) if isinstance(t, Tensor) and t.requires_grad]
+    if tensors:
+        sum(t.square().sum() for t in tensors).backward()  # type: ignore[union-attr]
+    return x.grad
+
+
+def test_a_loop_that_may_append_nothing_is_kept_in_files_and_captured_again() -> None:
+    program = lostwax.export(perhaps_none, (make_rows(8), torch.tensor(3)), strict=True)
+    assert {"cond", "scan"} <= {*list_calls(program)}
+    file = BytesIO()
+    lostwax.save(program, file)
+    file.seek(0)
+    again = lostwax.export(program.module(), program.example_inputs[0])
+    for each in (lostwax.load(file), again, program.run_decompositions()):
+        for n in (0, 5):
+            call = make_rows(8), torch.tensor(n)
+            torch.testing.assert_close(each.module()(*call), perhaps_none(*call))
+
+
+def a_number_if_it_does_not_run(x: Tensor, n: Tensor) -> Any:
+    found, total = [], 0
+    for t in range(int(n)):
+        total = total + x[t].sum()  # type: ignore[assignment]
+        found.append(total)
+    return total, len(found)
+
+
+def test_a_loop_that_leaves_another_kind_of_value_has_to_run() -> None:
+    function = a_number_if_it_does_not_run
+    run = lostwax.export(function, (make_rows(8), torch.tensor(3))).module()
+    for n in (1, 8):
+        call = make_rows(8), torch.tensor(n)
+        torch.testing.assert_close(run(*call), function(*call))
+    with pytest.raises(RuntimeError, match="does not run once"):
+        run(make_rows(8), torch.tensor(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32])
+def test_a_float_decides_how_often(dtype: torch.dtype) -> None:
+    def repeat(x: Tensor, f: Tensor) -> Any:
+        h, found = x[0], []
+        for t in range(int(f) * 2 - 1):
+            h = h + t
+            found.append(h)
+        return torch.stack(found), [x * t for t in range(round(f.item()))][-1]
+
+    run = lostwax.export(repeat, (make_rows(8), torch.tensor(3, dtype=dtype))).module()
+    for f in (1.0, 2.7, 3.2):
+        call = make_rows(8), torch.tensor(f, dtype=dtype)
+        torch.testing.assert_close(run(*call), repeat(*call))
 
 
 def test_slices_along_a_dimension() -> None:

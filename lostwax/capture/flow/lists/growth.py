@@ -36,9 +36,8 @@ Store = tuple[int, str]
 """One of the tensors that is handed on: of which column, and what of it."""
 
 
-GrowingPlace = tuple[int, int, bool]
-"""Where a loop is that appends to lists, and whether its body reads what earlier turns have
-appended."""
+GrowingPlace = tuple[int, int, str]
+"""Where a loop is that appends to lists, and what is known of it (`rewriting/appends.py`)."""
 
 
 class GrowError(BaseException):

@@ -1,22 +1,40 @@
-"""Lists to which a function appends by making them anew: `outs = outs + [h]`, `outs = [*outs, h]`.
+"""Lists to which a function appends by making them anew: `outs = outs + [h]`, `outs = [*outs, h]`;
+and loops that append, and may not run.
 
 Where nobody else can hold the list, the same list may get longer, `outs += [h]`, which loops know
-(`growth.py`). The function does what it did before. Must not know what a loop goes over.
+(`growth.py`). A loop that is a `scan` runs once: so one of which data decide whether it runs stands
+in an `if`, of which one side has no loop.
+
+    for x in rows: …                     what is gone over 1 = rows
+                                         if hooks.may_run(what is gone over 1):
+                                             for x in what is gone over 1: …
+
+The function does what it did before. Must not know what a loop goes over.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import count
 from typing import Any
 
 from lostwax.capture.flow.rewriting.exits import (
     FUNCTIONS,
     SCOPES,
+    assign,
     find_stored,
+    hook,
+    iterate,
+    load,
     locate,
     walk_own,
 )
+from lostwax.capture.flow.rewriting.names import OVER
+
+APPENDS, READS, GUARDED, RUNS = "appends", "reads", "guarded", "runs"
+"""What is known of a loop: it appends to lists; its body reads what earlier turns have appended; it
+stands in an `if` that asks whether it runs; that could not be kept, and it has to run."""
 
 _READING = frozenset({"stack", "cat", "concat", "concatenate", "hstack", "vstack"})
 """Functions of torch's that read a list and do not keep it."""
@@ -46,6 +64,32 @@ def append_in_place(function: ast.FunctionDef) -> None:
         if name not in elsewhere and all(_is_alone(each, around) for each in names)
     }
     function.body = [_Appending(alone).visit(each) for each in function.body]
+
+
+def guard_loops(function: ast.FunctionDef, growing: Collection[tuple[int, int, str]]) -> None:
+    """Put the loops that may not run into an `if`."""
+    places = {(line, column) for line, column, kind in growing if kind == GUARDED}
+    if places:
+        function.body = _Guarding(places).visit(ast.Module(function.body, [])).body
+
+
+class _Guarding(ast.NodeTransformer):
+    def __init__(self, places: Collection[tuple[int, int]]) -> None:
+        self._places, self._numbers = places, count(1)
+
+    def visit(self, node: Any) -> Any:
+        return node if isinstance(node, SCOPES) else super().visit(node)
+
+    def visit_For(self, loop: Any) -> Any:
+        self.generic_visit(loop)
+        if (loop.lineno, loop.col_offset) not in self._places or loop.orelse:
+            return loop
+        name = f"{OVER}{next(self._numbers)}"
+        before = assign(name, iterate(loop.iter))
+        loop.iter = load(name)
+        loop.iter.is_items = True
+        runs = ast.If(hook("may_run", load(name)), [loop], [])
+        return [locate(before, loop), locate(runs, loop)]
 
 
 class _Appending(ast.NodeTransformer):

@@ -226,7 +226,7 @@ class _Lowering:
         before: list[ast.stmt] = []
         items, at = f"items {n}", f"next {n}"  # where: of a range whose end is open; else None
         if isinstance(loop, ast.For):
-            before.append(assign(items, _iterate(loop.iter)))
+            before.append(assign(items, iterate(loop.iter)))
             before.append(assign(at, ast.Attribute(load(items), "start", ast.Load())))
             value, new_at, test = (_ask(items, each, at) for each in ("take", "advance", "more"))
             body[:0] = [ast.Assign([loop.target], value), assign(at, new_at)]
@@ -262,8 +262,10 @@ def _uses(block: Sequence[ast.stmt], name: str) -> bool:
     return any(isinstance(node, ast.Name) and node.id == name for node in nodes)
 
 
-def _iterate(items: ast.expr) -> ast.expr:
+def iterate(items: ast.expr) -> ast.expr:
     """What a loop goes over; `range(n)` may be one over a number that depends on data."""
+    if hasattr(items, "is_items"):  # it is that already
+        return items
     if _calls_unbind(items):
         found = _locate_call("unbind", items, [items.func, *items.args])
         found.keywords = items.keywords
@@ -273,7 +275,7 @@ def _iterate(items: ast.expr) -> ast.expr:
     if items.func.id == "range" and not items.keywords:
         return _locate_call("count", items, [items.func, *items.args])
     if items.func.id in _JOINING:
-        args = [_iterate(each) if _is_made(each) else each for each in items.args]
+        args = [iterate(each) if _is_made(each) else each for each in items.args]
         found = _locate_call("join_items", items, [items.func, *args])
         found.keywords = items.keywords
         return found

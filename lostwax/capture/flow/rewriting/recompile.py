@@ -19,7 +19,7 @@ from itertools import count
 from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
-from lostwax.capture.flow.rewriting.appends import append_in_place
+from lostwax.capture.flow.rewriting.appends import append_in_place, guard_loops
 from lostwax.capture.flow.rewriting.exits import (
     HOOKS,
     SCOPES,
@@ -50,9 +50,8 @@ class Plan(NamedTuple):
 
     extended: frozenset[tuple[int, int]] = frozenset()
     """The places of each `if` whose sides go on to the end of the function."""
-    growing: frozenset[tuple[int, int, bool]] = frozenset()
-    """The places of loops that append to lists; True: of those that read what they have appended,
-    too."""
+    growing: frozenset[tuple[int, int, str]] = frozenset()
+    """What is known of loops that append to lists (`appends.py`)."""
     lists: frozenset[str] = frozenset()
     """The variables of these lists."""
     picks: tuple[Pick, ...] = ()
@@ -203,6 +202,7 @@ def rewrite_function(function: Any, plan: Plan, named: frozenset[str]) -> None:
     for each in take_apart(function, named):
         rewrite_function(each, Plan(), named)
     function.body = handle_where_raised(function.body, count(1))
+    guard_loops(function, plan.growing)
     take_out_exits(function, lambda each: (each.lineno, each.col_offset) in plan.extended)
     note_live(function)
     if plan.lists:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
+from lostwax.capture.flow.rewriting.appends import APPENDS, GUARDED, READS, RUNS
 from lostwax.capture.flow.rewriting.exits import (
     FUNCTIONS,
     Loop,
@@ -31,10 +32,10 @@ from lostwax.capture.flow.rewriting.names import ITEMS
 def add_hooks(
     function: ast.FunctionDef,
     outside: Names,
-    growing: frozenset[tuple[int, int, bool]] = frozenset(),
+    growing: frozenset[tuple[int, int, str]] = frozenset(),
 ) -> None:
     """Rewrite the body of a function; `outside`: the names in it that are globals;
-    `growing`: the places of the loops that append to lists, and whether they read them."""
+    `growing`: what is known of the loops that append to lists (`appends.py`)."""
     hooking, around = _Hooking(function, outside, growing), find_nonlocal(function)
     function.body = hooking.go_through(function.body)
     if hooking.moved:  # variables of this function, also where inner ones alone set them
@@ -46,7 +47,7 @@ def add_hooks(
 
 class _Hooking:
     def __init__(
-        self, function: ast.FunctionDef, outside: Names, growing: frozenset[tuple[int, int, bool]]
+        self, function: ast.FunctionDef, outside: Names, growing: frozenset[tuple[int, int, str]]
     ) -> None:
         self.outside, self._growing = outside, growing
         self.moved: set[str] = set()
@@ -227,7 +228,8 @@ class _Hooking:
         after = [name for name in names if name in loop.live]  # type: ignore[attr-defined]
         place = loop.lineno, loop.col_offset
         of_items = (loop.items, loop.at) if loop.is_for else ("", "")
-        growing = [(*place, keeps) in self._growing for keeps in (False, True)]
+        kinds = {kind for *at, kind in self._growing if (*at,) == place}
+        growing = APPENDS in kinds, READS in kinds, bool(kinds & {GUARDED, RUNS})
         at = _constant((*place, *growing, *of_items, loop.stop))
         tested: list[ast.stmt] = [*loop.asking, assign(test, loop.test)]
         block = loop.body

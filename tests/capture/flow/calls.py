@@ -88,6 +88,12 @@ def sorts(x: Tensor) -> Any:
     return torch.stack(sorted(x)), torch.stack(sorted(x, reverse=True)), found[0]
 
 
+def sorts_two(x: Tensor) -> Any:
+    """Of two it is known what Python does, also with NaN."""
+    found = sorted([x[0].item(), x[1].item()])
+    return found, sorted(range(2), key=lambda i: x[i + 1].item(), reverse=True)
+
+
 def sorts_pairs(x: Tensor) -> Any:
     """Equal keys stay in their order."""
     pairs = [(x[0], 1), (x[1], 2), (x[2], 3)]
@@ -110,5 +116,6 @@ def sorts_many(x: Tensor) -> Tensor:
 PROGRAMS = [
     is_same, is_same_as_what_is_positive, other_sizes_are_not_same, returns_a_truth,
     until_it_is_close, asserts, is_not_zero, lists_of_numbers, kinds_of_floats, largest_of_three,
-    largest_of_many, largest_number, sorts, sorts_pairs,
+    largest_of_many, largest_number, sorts, sorts_two,
+    sorts_pairs,
 ]  # fmt: skip

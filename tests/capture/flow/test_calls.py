@@ -36,6 +36,7 @@ def test_it_does_what_eager_does(function: Any) -> None:
         calls.kinds_of_floats,
         calls.largest_of_three,
         calls.largest_of_many,
+        calls.sorts_two,
     ],
 )
 def test_it_does_so_for_floats_that_have_no_order(function: Any) -> None:
@@ -46,8 +47,9 @@ def test_it_does_so_for_floats_that_have_no_order(function: Any) -> None:
 
 def test_what_has_no_order_is_not_sorted() -> None:
     run = lostwax.export(calls.sorts, (INPUTS[0],)).module()
-    with pytest.raises(RuntimeError, match="NaN has no place in an order"):
+    with pytest.raises(RuntimeError, match="NaN has no place in an order") as error:
         run(ODD[1])
+    assert all(text in str(error.value) for text in (" in sorts: ", "torch.nan_to_num(x)"))
 
 
 def test_assertions_are_kept() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -250,4 +251,28 @@ def test_a_range_up_to_the_greatest_length_needs_a_bound() -> None:
         assert_close(runtime(given), [Lengths(None)(given)])
     with pytest.raises(LoweringError, match="the size u0 has no upper bound") as error:
         lower(Lengths(None), lengths)
-    assert "torch._check(n <= ...) for a size that depends on data" in str(error.value)
+    assert "torch._check(n <= ...) for the number u0, which depends on data" in str(error.value)
+    assert re.search(r"comes from item\(\) at .*longest = lengths\.max\(\)\.item", str(error.value))
+    assert re.search(r"at .* in forward, code: return torch\.arange\(longest\)", str(error.value))
+
+
+def counts_up_to(x: torch.Tensor) -> Any:
+    k = int(x.max()) + 1
+    torch._check(k <= 16)
+    return torch.arange(k), torch.zeros(k + 1, 2)
+
+
+def stacks_up_to(x: torch.Tensor) -> Any:
+    n, found, h = int(x.max()), [], x
+    torch._check(n <= 16)
+    for i in range(n):
+        h = h + i
+        found.append(h)
+    return h, torch.stack([x, *found]), torch.stack(found) if found else x[None]
+
+
+@pytest.mark.parametrize("function", [counts_up_to, stacks_up_to])
+def test_a_size_from_data_with_a_bound_runs(function: Any) -> None:
+    runtime = Runtime(lower(function, torch.tensor([3, 5])))
+    for given in ([3, 5], [1, 2], [0, 15], [0, 0]):
+        assert_close(runtime(torch.tensor(given)), [*function(torch.tensor(given))])

@@ -202,8 +202,11 @@ def _new_results(writer: CallWriter, node: Node) -> list[Any]:
 
 
 def _note_results(writer: CallWriter, node: Node, results: list[Any]) -> list[Any]:
-    """From now on, numbers among the results can be used in expressions of sizes."""
+    """From now on, numbers among the results, and sizes of them, can be used in expressions of
+    sizes."""
     for value, result in zip(node.meta["val"], results, strict=True):
+        if isinstance(result, Tensor):
+            writer.listing.note(result)
         size = unwrap(value) if isinstance(value, torch.SymInt) else None
         if isinstance(size, Expr):
             writer.listing.numbers[size] = result

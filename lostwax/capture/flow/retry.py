@@ -53,7 +53,8 @@ def capture_flow(capture: Callable[[], T], splits: Splits | None = None) -> T:
     def give_way(refusal: Exception) -> bool:
         """Do without something that was kept, for which this may be refused. Returns whether there
         is such a thing."""
-        return _let_run(plans) or (splits is not None and splits.settle_last(refusal))
+        is_final = splits is None or getattr(refusal, "is_final", False)
+        return _let_run(plans) or (not is_final and splits.settle_last(refusal))
 
     while True:
         try:

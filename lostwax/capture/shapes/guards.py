@@ -10,10 +10,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import torch
+
 from lostwax.errors import CaptureError
 from lostwax.ir.graph.numbers import SymbolOrigins, number_sources
 from lostwax.ir.ranges import RangeConstraints
-from lostwax.ir.trace.log import InnerGraph, Step
+from lostwax.ir.trace.log import InnerGraph, Step, Value
 from lostwax.sym import BoolExpr, Expr, Guard, ShapeEnv, Symbol, Violation, evaluate
 from lostwax.sym.numbers.real import definition
 
@@ -42,8 +44,8 @@ def sort_guards(
     """Sort the guards, without those that follow from others. `unnamed` are dynamic sizes without
     a Dim. If one `defers`, relations between Dims are left to the call, which checks them."""
     found = SortedGuards()
-    if env.splits is None and not defers and any(s.declared for s in env.symbols):
-        _refuse_asked_inside(steps, unnamed)
+    if not defers and any(s.declared for s in env.symbols):
+        _refuse_asked_inside(steps, unnamed, keeps_both=env.splits is not None)
     if not env.guards:
         return found
     for guard in env.minimal_guards():
@@ -59,24 +61,40 @@ def sort_guards(
     return found
 
 
-def _refuse_asked_inside(steps: Sequence[Step], unnamed: Collection[Symbol]) -> None:
+def _refuse_asked_inside(
+    steps: Sequence[Step], unnamed: Collection[Symbol], keeps_both: bool
+) -> None:
     """Refuse a question about a declared size that the example answers in a branch or a loop: the
-    program would refuse other sizes, but only when it gets there."""
+    program would refuse other sizes, but only when it gets there. `keeps_both`: where sizes decide,
+    both ways are kept, and a call comes to the one for its sizes."""
     for step in steps:
+        is_refused = not keeps_both or _is_branch_on_data(step)
         for graph in [each for each in step.args if each.__class__ is InnerGraph]:
-            for guard in graph.demands:
+            for guard in graph.demands if is_refused else ():
                 asked = {s for s in guard.cond.symbols() if s.declared and s not in unnamed}
                 is_answered = guard.kind in ("branch", "specialize")
                 if is_answered and asked and not guard.cond.unbacked:
-                    raise CaptureError(
+                    error = CaptureError(
                         f"{guard.predicate} is asked in a branch on data, or in a loop, of a size "
                         f"that is declared to vary.\n  at {guard.where}\n"
                         "  why: the example would answer, and the program refuse other sizes, but "
-                        "only when it gets there\n"
-                        '  instead: export(..., control_flow="sizes"), which keeps both ways; or '
+                        f"only when it gets there\n  instead: {_BOTH_KEPT if keeps_both else _KEEP}"
                         "declare sizes for which there is one answer"
                     )
-            _refuse_asked_inside(graph.region.steps, unnamed)
+                    error.is_final = True  # type: ignore[attr-defined]
+                    raise error
+            _refuse_asked_inside(graph.region.steps, unnamed, keeps_both)
+
+
+_KEEP = 'export(..., control_flow="sizes"), which keeps both ways; or '
+_BOTH_KEPT = (
+    "ask before the branch, where both ways can be kept; of squeeze(), name the dimension; or "
+)
+
+
+def _is_branch_on_data(step: Step) -> bool:
+    by = step.args[0] if step.target is torch.ops.higher_order.cond else None
+    return isinstance(by, Value) or (isinstance(by, BoolExpr) and by.unbacked)
 
 
 def _find_yielding(guard: Guard, unnamed: Collection[Symbol], defers: bool) -> Collection[Symbol]:

@@ -268,6 +268,40 @@ def test_sizes_that_are_asked_in_a_branch_on_data(function):
     torch.testing.assert_close(fixed(x * 9), function(x * 9))
 
 
+def squeezed_on_a_side(x):
+    if x.sum() > 0:
+        return x.squeeze().sum()
+    return x.sum()
+
+
+def squeezed_in_a_loop_on_a_side(x):
+    y = x.sum()
+    if x.shape[0] > 2:
+        y = y + 1
+    if y > 0:
+        for _ in range(2):
+            y = y + [row.squeeze() for row in (x, x * 2)][1].mean()
+    return y
+
+
+@pytest.mark.parametrize("function", [squeezed_on_a_side, squeezed_in_a_loop_on_a_side])
+def test_a_size_that_cannot_be_kept_in_a_branch_on_data_is_refused(function):
+    """There is no program that is refused when it is called."""
+    x, sizes = torch.ones(5, 1), ({0: Dim("n", min=1)},)
+    text = (
+        r"x\.shape\[0\] != 1 is asked in a branch on data[\s\S]*at .*_in_python.py:.*squeeze"
+        r"[\s\S]*instead: ask before the branch.*squeeze\(\), name the dimension; or declare"
+    )
+    with pytest.raises(CaptureError, match=text):
+        export(function, (x,), dynamic_shapes=sizes, control_flow="sizes")
+    several = ({0: Dim("n", min=2)},)
+    run = export(function, (x,), dynamic_shapes=several, control_flow="sizes").module()
+    for n in (2, 3, 7):
+        for scale in (1, -1):
+            given = torch.ones(n, 1) * scale
+            torch.testing.assert_close(run(given), function(given))
+
+
 def test_small_mistakes_in_a_spec_are_told():
     x = torch.randn(4)
 

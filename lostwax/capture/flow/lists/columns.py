@@ -108,6 +108,8 @@ class Column:
 
     def lay_out_turn(self, leaf: Any) -> torch.Tensor:
         """The row of a `scan` for one thing that is appended."""
+        if isinstance(leaf, Numbers):
+            return leaf.tensor
         if self.kind:
             return hold_number(leaf, DTYPES[self.kind])
         if self.is_ragged:

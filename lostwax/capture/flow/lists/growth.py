@@ -77,15 +77,11 @@ class Growth:
         """Whose memory the elements show, in eager."""
         self._after: dict[Store, torch.Tensor] = {}
         added = _find_added(place)
-        self._is_nested = any(isinstance(each, Appended) for each in added)
-        """Is it appended to by a loop inside of the loop?"""
         self._count = len(added)
-        self._per_turn = sum(each.length if isinstance(each, Appended) else 1 for each in added)
+        self._measure(added)
         self._sample = added[-1]
         self._kept = Columns(self._sample, tracer, where)
         self._columns = self._kept.list
-        if self._is_nested and (len(added) > 1 or any(c.is_ragged for c in self._columns)):
-            self.is_scan = False
         for leaf, column in zip(flatten_element(self._sample), self._columns, strict=True):
             if not column.is_known:
                 raise self.refuse(
@@ -93,6 +89,12 @@ class Growth:
                     "what is appended becomes rows of a tensor",
                     "append tensors, torch.tensor(value), numbers, and tuples of these",
                 )
+        self._check_count(self._count, ())
+
+    def _measure(self, added: Sequence[Any]) -> None:
+        self._is_nested = any(isinstance(each, Appended) for each in added)
+        """Does something stand for what is appended: a loop, or a branch, inside of the loop?"""
+        self._per_turn = sum(each.length if isinstance(each, Appended) else 1 for each in added)
 
     # ------------------------------------------------------------------------------ in the body
 
@@ -139,7 +141,9 @@ class Growth:
         leaves = [flatten_element(each) for each in added]
         for each in added:
             self._check_element(each)
-        self.is_changed = False
+        was_nested = self._is_nested
+        self._measure(added)
+        self.is_changed = self._is_nested is not was_nested  # the first turn may know more
         self._check_count(len(added), new)
         for i, column in enumerate(self._columns):
             column.note([each[i] for each in leaves], self._tracer)
@@ -182,6 +186,8 @@ class Growth:
         """Does each turn append as many? Else they are no rows."""
         per_turn = self._per_turn
         varies = isinstance(per_turn, torch.SymInt) and _has(unwrap(per_turn), new)
+        is_ragged = any(column.is_ragged for column in self._columns)
+        varies |= self._is_nested and (count > 1 or is_ragged)
         if self.is_scan and (count != self._count or varies):
             self.is_scan, self.is_changed = False, True
 

@@ -6,6 +6,7 @@ something true. Layer 0: imports nothing of the house but `cache`.
 
 from __future__ import annotations
 
+import builtins
 import dis
 import sys
 from collections import ChainMap
@@ -251,7 +252,7 @@ def _yields_bare(made: Any, kind: type[BaseException]) -> bool:
     """Does a generator of which `contextlib` makes a manager catch nothing where it yields?"""
     if not isinstance(made, FunctionType):
         return False
-    scene = _Scene(made.__code__, ChainMap(made.__globals__, made.__builtins__))
+    scene = _Scene(made.__code__, ChainMap(made.__globals__, vars(builtins)))
     yields = [s.offset for s in _instructions(made.__code__) if s.opname == "YIELD_VALUE"]
     return not any(_may_catch(scene, each, kind) for each in yields)
 

@@ -397,7 +397,12 @@ class Repetition:
     def _list_turns(self) -> torch.Tensor:
         """The numbers by which the turns of a `scan` are known."""
         items = self._find_items()
-        return torch.arange(items.start, items.stop, items.step)
+        stop, holds = items.stop, items.more(items.start)
+        if self._site.is_settled:
+            self._check_runs(holds, _RUNS)
+        elif is_of_data(holds):  # it is left before its end, or begun anew
+            stop = (torch.sym_max if items.step > 0 else torch.sym_min)(items.start, stop)
+        return torch.arange(items.start, stop, items.step)
 
     def _find_limits(self) -> list[BoolExpr]:
         """What is known of the number of a turn."""
@@ -594,12 +599,11 @@ class Repetition:
             results = append_while(self._loop, self._condition, self._body)
             self._loop.note_sharing(self._body, results, self._list_appended(results))
             return results, []
-        why = "a loop that appends to a list does not run once"
         items, length = self._find_items(), unwrap(self._numbers.shape[0])
         if is_of_data(holds := items.more(items.start)) and not self._site.is_settled:
             at = (self._site.line, self._site.column, GUARDED)
-            raise GrowError(self._frame.f_code, at, [], self._refuse(why))
-        self._check_runs(holds, why)
+            raise GrowError(self._frame.f_code, at, [], self._refuse(_RUNS))
+        self._check_runs(holds, _RUNS)
         turns = Turns(self._turns, unwrap(self._at), unwrap(items.start), items.step, length)
         take_selections(self._loop, self._body, turns)
         results = append_scan(self._loop, self._body, length)
@@ -664,4 +668,5 @@ def _show(value: Any) -> str:
     return repr(value) if isinstance(value, ATOMS) else f"a {type(value).__name__}"
 
 
+_RUNS = "a loop that appends to a list does not run once"
 _LEAF = pytree.tree_structure(0)

@@ -53,8 +53,10 @@ def capture_flow(capture: Callable[[], T], splits: Splits | None = None) -> T:
     def give_way(refusal: Exception) -> bool:
         """Do without something that was kept, for which this may be refused. Returns whether there
         is such a thing."""
-        is_final = splits is None or getattr(refusal, "is_final", False)
-        return _let_run(plans) or (not is_final and splits.settle_last(refusal))
+        if _let_run(plans):
+            return True
+        may_settle = splits is not None and not getattr(refusal, "is_final", False)
+        return may_settle and splits.settle_last(refusal)  # type: ignore[union-attr]
 
     while True:
         try:

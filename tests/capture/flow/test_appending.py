@@ -374,8 +374,18 @@ def perhaps_left_unset(x: Tensor, n: Tensor) -> Any:
     return row if found else x[0] * 2
 
 
+def perhaps_none_until_one_is_left(x: Tensor, n: Tensor) -> Any:
+    found = []
+    for t in range(int(n)):
+        if t == 2:
+            break
+        found.append(x[t])
+    return torch.stack(found) if found else x[:1]
+
+
 MAYBE_NONE = [
     perhaps_none, perhaps_none_after_one, perhaps_no_row, perhaps_none_of_some,
+    perhaps_none_until_one_is_left,
     perhaps_none_in_a_function, perhaps_nothing_written, perhaps_left_unset,
 ]  # fmt: skip
 
@@ -395,6 +405,46 @@ def _differentiate(found: Any, x: Tensor) -> Tensor | None:
     if tensors:
         sum(t.square().sum() for t in tensors).backward()  # type: ignore[union-attr]
     return x.grad
+
+
+def in_the_first_turns(x: Tensor, n: Tensor) -> Any:
+    found, numbers = [], []
+    for t in range(int(n)):
+        if t < 3:
+            found.append(x[t])
+        if t % 2 == 0:
+            numbers.append(t * 2)
+    return len(found), torch.cat([x[0], *found]), numbers[-1] if numbers else -1
+
+
+def more_in_the_first_turn(x: Tensor, n: Tensor) -> Any:
+    found = [x[0]]
+    for t in range(int(n)):
+        if t == 0:
+            found.append(x[t])
+            found.append(x[t] * 2)
+        else:
+            found.append(found[-1] - x[t])
+    return torch.stack(found)
+
+
+def none_in_the_first_turn(x: Tensor, n: Tensor) -> Any:
+    found = []
+    for t in range(int(n)):
+        for k in range(t):
+            found.append((k, x[k]))
+    return len(found), found[-1][0] if found else -1
+
+
+@pytest.mark.parametrize(
+    "function", [in_the_first_turns, more_in_the_first_turn, none_in_the_first_turn]
+)
+def test_the_first_turn_appends_otherwise(function: Function) -> None:
+    """What it appends is known in the first recording, which knows the number of its turn."""
+    run = lostwax.export(function, (make_rows(8), torch.tensor(3))).module()
+    for n in (3, 0, 1, 2, 5, 8):
+        call = make_rows(8), torch.tensor(n)
+        torch.testing.assert_close(run(*call), function(*call))
 
 
 def test_a_loop_that_may_append_nothing_is_kept_in_files_and_captured_again() -> None:

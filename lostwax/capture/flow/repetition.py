@@ -401,7 +401,8 @@ class Repetition:
         if self._site.is_settled:
             self._check_runs(holds, _RUNS)
         elif is_of_data(holds):  # it is left before its end, or begun anew
-            stop = (torch.sym_max if items.step > 0 else torch.sym_min)(items.start, stop)
+            limit: Any = torch.sym_max if items.step > 0 else torch.sym_min
+            stop = limit(items.start, stop)
         return torch.arange(items.start, stop, items.step)
 
     def _find_limits(self) -> list[BoolExpr]:

@@ -83,6 +83,11 @@ def is_marked_leaf(tensor: torch.Tensor) -> bool:
     return _own_requires_grad.__get__(tensor) and _own_is_leaf.__get__(tensor)  # type: ignore[no-any-return]
 
 
+def read_gradient(tensor: torch.Tensor) -> torch.Tensor | None:
+    """What is in `tensor.grad` of a leaf, without asking for it: torch warns of other tensors."""
+    return _own_grad.__get__(tensor) if _own_is_leaf.__get__(tensor) else None
+
+
 def _is_on(kind: str) -> Any:
     return property(lambda self: self.fake_type.device.type == kind)
 

@@ -7,7 +7,7 @@ memory. Must not record.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from torch._ops import OpOverload
@@ -76,18 +76,19 @@ def check_apart(
 
 
 def check_one(
-    what: str, root: Root, maybe_shared: Mapping[Root, str], joined: Mapping[Root, Any]
+    what: str,
+    root: Root,
+    shown: Iterable[Root],
+    maybe_shared: Mapping[Root, str],
+    joined: Mapping[Root, Any],
 ) -> None:
-    """Check that something is asked of a tensor that is one object, whichever way a call goes."""
+    """Check that something is asked of a tensor that is one object, whichever way a call goes.
+    `shown` are all that it may be."""
     is_handed = root.kind == IN_LOOP and what != "class"
     if not is_handed and (root not in maybe_shared or root.kind):  # what is given is one
         return
     by = "a loop on data hands on" if is_handed else f"{maybe_shared[root]} returns"
-    others = (
-        []
-        if is_handed
-        else [each.kind for each, by in maybe_shared.items() if by == maybe_shared[root]]
-    )
+    others = [] if is_handed else [each.kind for each in shown]
     if what == "class" and "the parameter" not in others:
         return
     if what == "is_leaf" and not (is_handed or any(others)):

@@ -143,6 +143,17 @@ class Scope:
                 "new value",
             )
 
+    def check_own_marks(self, fake: FakeTensor) -> None:
+        """Refuse what autograd is told of a tensor from outside, or leaves on it."""
+        if not self._is_own(fake.tracked, fake.tracked.value, set(self.region.steps)):
+            raise CaptureError.here(
+                f"{self.what} tells a tensor from outside to require gradients, or not to, or "
+                "leaves a gradient on it",
+                why="whether it does is known only when the program runs",
+                instead="make a tensor there, y = x.detach().requires_grad_(); and use "
+                "torch.autograd.grad(loss, y), which returns the gradients",
+            )
+
     @contextmanager
     def resume(self) -> Iterator[None]:
         """Inside, steps go into the region once more, and what was known when it ended is known."""

@@ -23,7 +23,7 @@ from lostwax.capture.flow.truths import make_tensor
 from lostwax.capture.python.containers import GONE, items, parts
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.classes import SYMBOLIC
-from lostwax.fake.asked_tensor import is_of_the_class, read_attributes
+from lostwax.fake.asked_tensor import is_marked_leaf, is_of_the_class, read_attributes
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.trace.log import Value
@@ -206,6 +206,8 @@ class Merging:
             # What was written to a tensor from outside, whichever way, is given to it afterwards;
             # and so is what was put on it.
             return lambda _: f
+        if any(map(_is_own_leaf, (t, f))):
+            raise Differ(f"{name} is a leaf, which requires gradients, on one side")
         made = self._return(name, one.value, other.value, (one, other))
         mine, theirs = self.true.find_attributes(t), self.false.find_attributes(f)
         builds, differing = self.merge_attributes(name, mine, theirs)
@@ -369,6 +371,15 @@ class Merging:
         if value is GONE:
             return "not set"
         return repr(value) if isinstance(value, ATOMS) else f"a {type(value).__name__}"
+
+
+def _is_own_leaf(tensor: Any) -> bool:
+    """Has the module itself made it, and told it to require gradients? The operator would return
+    a tensor that is neither a leaf nor a parameter."""
+    tracked = tensor.tracked if type(tensor) is FakeTensor else None
+    if tracked is None or (tracked is tracked.root and tracked.root.kind):
+        return False
+    return is_marked_leaf(tensor) or "_is_param" in read_attributes(tensor)
 
 
 def join_attributes(

@@ -23,6 +23,7 @@ from lostwax.capture.trace import refusals
 from lostwax.capture.trace.grad_marks import UntrackedError
 from lostwax.capture.trace.gradient_reach import find_join_between
 from lostwax.errors import LostwaxError
+from lostwax.fake.asked_tensor import read_gradient
 from lostwax.fake.tensor import FakeTensor
 from lostwax.sym.undecided import refuse_caught
 
@@ -107,13 +108,32 @@ def _keep_saved(plain: Any, hooks: Any, *error: Any) -> Any:
 
 def _run_backward(plain: Any, *args: Any, **kwargs: Any) -> Any:
     """Autograd is to go back from a result. Where it has not seen the operators, it may fail."""
-    _check_joins(threads.running[-1], args[0], args[4] if len(args) > 4 else kwargs.get("inputs"))
+    tracer = threads.running[-1]
+    _check_joins(tracer, args[0], args[4] if len(args) > 4 else kwargs.get("inputs"))
+    if tracer.scope is not None and kwargs.get("accumulate_grad"):
+        _check_leaves(tracer, args[0])
     try:
         return plain(*args, **kwargs)
     except RuntimeError as error:
-        if threads.running[-1].tracked or isinstance(error, LostwaxError):
+        if tracer.tracked or isinstance(error, LostwaxError):
             raise
         raise UntrackedError(*error.args) from error
+
+
+def _check_leaves(tracer: Any, outputs: Any) -> None:
+    """Leaves that have no gradient get one: these must be of the side or the body that goes back.
+    (To a gradient that there is, it is added: that is a write.)"""
+    left = [torch.Tensor.grad_fn.__get__(each) for each in outputs if type(each) is FakeTensor]
+    seen = set[Any]()
+    while left:
+        made_by = left.pop()
+        if made_by is None or made_by in seen:
+            continue
+        seen.add(made_by)
+        left += [each for each, _ in made_by.next_functions]
+        leaf = getattr(made_by, "variable", None)
+        if type(leaf) is FakeTensor and leaf.tracked is not None and read_gradient(leaf) is None:
+            tracer.scope.check_own_marks(leaf)
 
 
 def _check_joins(tracer: Any, outputs: Any, inputs: Any) -> None:

@@ -19,7 +19,13 @@ from lostwax.capture.trace.gradient_steps import (
     wants_gradient,
 )
 from lostwax.capture.trace.python_questions import OF_GRADIENTS, NotedQuestions
-from lostwax.fake.asked_tensor import IDENTITY, LAYOUT_QUESTIONS, is_marked, read_attributes
+from lostwax.fake.asked_tensor import (
+    IDENTITY,
+    LAYOUT_QUESTIONS,
+    is_marked,
+    read_attributes,
+    read_gradient,
+)
 from lostwax.fake.observer import Observer
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.run.conditions.answers import (
@@ -73,8 +79,9 @@ class CaptureObserver(Observer):
             self.note_layout(fake, what, "stride" in what and is_asked_by_user())
         elif self._is_noting() and fake.tracked is not None and is_asked_by_user():
             if what in _OF_OBJECTS:
-                tracer = self._tracer
-                check_one(what, fake.tracked.root, tracer.maybe_shared, tracer.joined)
+                tracer, root = self._tracer, fake.tracked.root
+                shown = tracer.ties.list_shown(root)
+                check_one(what, root, shown, tracer.maybe_shared, tracer.joined)
             if what in OF_GRADIENTS:
                 self.has_gradient(fake)  # which refuses it, if it depends on the way
             if what == IDENTITY:
@@ -157,7 +164,7 @@ class CaptureObserver(Observer):
 
     def has_gradient(self, fake: FakeTensor) -> bool:
         fake.check_thread()
-        tracer, has_leaves = self._tracer, self._tracer.grad_marks.has_leaves
+        tracer, has_leaves = self._tracer, self._tracer.grad_marks.has_own_leaves()
         if self.is_over or not (tracer.differentiable or has_leaves):
             return False
         if fake.tracked is None or (tracer.tracked and not self._is_unseen(fake)):
@@ -186,9 +193,12 @@ class CaptureObserver(Observer):
             return
         tracer.check_single(fake)
         if name == "grad":
+            is_new = value is not read_gradient(fake)
             tracer.grad_marks.given[fake] = user_location()
-        elif (is_marked(fake) or self.has_gradient(fake)) is not value:
+        elif is_new := (is_marked(fake) or self.has_gradient(fake)) is not value:
             tracer.grad_marks.note_requires_grad(fake, value)
+        if is_new and tracer.scope is not None:
+            tracer.scope.check_own_marks(fake)
 
     def note_new_data(
         self, fake: FakeTensor, other: FakeTensor, before: TensorType, tracked: Any

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lostwax import export
 from lostwax.errors import CaptureError
@@ -41,9 +41,42 @@ def asked_for_one(x: Tensor) -> Tensor:
     return x.detach() + y.requires_grad
 
 
+def leaf_of_a_side(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        w = x.detach().requires_grad_()
+        (w * w).sum().backward()
+        return w.grad.clone()  # type: ignore[union-attr]
+    return x.detach()
+
+
+def gradient_that_there_is(x: Tensor) -> Tensor:
+    w = torch.ones(3, requires_grad=True)
+    (w * x).sum().backward()
+    if x.sum() > 0:
+        (w * w).sum().backward()
+    else:
+        w.grad.zero_()  # type: ignore[union-attr]
+    w.requires_grad_()
+    return w.grad  # type: ignore[return-value]
+
+
+def chosen_leaf(x: Tensor) -> Tensor:
+    w = torch.ones(3, requires_grad=True) if x.sum() > 0 else torch.ones(3)
+    v = w if x[0] > 0 else torch.zeros(3).requires_grad_()
+    return x * 2 if w.requires_grad and v.is_leaf else x + v.requires_grad
+
+
+def chosen_parameter(x: Tensor) -> Tensor:
+    w = nn.Parameter(torch.ones(3)) if x.sum() > 0 else torch.ones(3)
+    return x * 2 if isinstance(w, nn.Parameter) else x
+
+
 @pytest.mark.parametrize(
     "program",
-    [differentiated, differentiated_in_a_side, differentiated_beside, asked_for_one],
+    [
+        *(differentiated, differentiated_in_a_side, differentiated_beside, asked_for_one),
+        *(leaf_of_a_side, gradient_that_there_is, chosen_leaf, chosen_parameter),
+    ],
 )
 def test_gradients_that_a_program_takes_of_branches(program: Callable[[Tensor], Tensor]) -> None:
     run = export(program, (torch.tensor([1.0, 2, 3]),)).module()
@@ -51,6 +84,92 @@ def test_gradients_that_a_program_takes_of_branches(program: Callable[[Tensor], 
         found, wanted = run(torch.tensor(x)), program(torch.tensor(x))
         torch.testing.assert_close(found, wanted)
         assert found.requires_grad == wanted.requires_grad
+
+
+def required_on_one_side(x: Tensor) -> Tensor:
+    y = x.detach()
+    if x.sum() > 0:
+        y.requires_grad_()
+    return y * 2 if y.requires_grad else y * 3
+
+
+def required_no_more(x: Tensor) -> Tensor:
+    y = x.detach().requires_grad_()
+    while x.sum() > 0:
+        y.requires_grad = False
+        x = x - 1
+    return x if y.requires_grad else x * 2
+
+
+def gradient_on_one_side(x: Tensor) -> Tensor:
+    w = torch.ones(3)
+    if x.sum() > 0:
+        w.grad = x
+    return x if w.grad is None else x * 2
+
+
+def gradient_taken_away(x: Tensor) -> Tensor:
+    w = torch.ones(3, requires_grad=True)
+    (w * x).sum().backward()
+    if x.sum() > 0:
+        w.grad = None
+    return x if w.grad is None else x * 2
+
+
+def backward_on_one_side(x: Tensor) -> Tensor:
+    w = torch.ones(3, requires_grad=True)
+    if x.sum() > 0:
+        (w * x * x).sum().backward()
+    return x if w.grad is None else x * 2
+
+
+def backward_in_each_turn(x: Tensor) -> Tensor:
+    w = torch.ones(3, requires_grad=True)
+    while x.sum() > 0:
+        (w * x).sum().backward()
+        x = x - 1
+    return x
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        *(required_on_one_side, required_no_more, gradient_on_one_side, gradient_taken_away),
+        *(backward_on_one_side, backward_in_each_turn),
+    ],
+)
+def test_what_a_side_tells_autograd_of_a_tensor_from_outside(program: Any) -> None:
+    with pytest.raises(CaptureError, match="tells a tensor from outside to require grad") as error:
+        export(program, (torch.tensor([1.0, 2, 3]),))
+    assert f"in {program.__name__}" in str(error.value)
+    assert "instead: make a tensor there, y = x.detach().requires_grad_()" in str(error.value)
+
+
+class Weights(nn.Module):
+    def __init__(self, ask: Callable[[Any], bool], is_swapped: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.register_buffer("scale", torch.ones(3))
+        self.ask, self.is_swapped = ask, is_swapped
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.is_swapped:
+            w = self.scale if x.sum() > 0 else self.weight
+        else:
+            w = self.weight if x.sum() > 0 else x
+        return x * 2 if self.ask(w) else x
+
+
+@pytest.mark.parametrize("is_swapped", [False, True])
+@pytest.mark.parametrize(
+    "ask",
+    [lambda w: isinstance(w, nn.Parameter), lambda w: type(w) is nn.Parameter, lambda w: w.is_leaf],
+)
+def test_what_a_chosen_weight_is(ask: Callable[[Any], bool], is_swapped: bool) -> None:
+    module = Weights(ask, is_swapped)
+    run = export(module, (torch.ones(3),)).module()
+    for x in (torch.ones(3), -torch.ones(3)):
+        torch.testing.assert_close(run(x), module(x))
 
 
 # ------------------------------------------------------- what is handed through keeps its gradient

@@ -448,7 +448,14 @@ class _Backward:
         tracer, results = self.tracer, list(self.results.values())
         own = [*self.given, *self.inputs]
         free = _free(self.region, results, set(own), tracer)
+        numbers = {each: _hold(tracer, each) for each in free if each.type is None}
+        free = [numbers.get(each, each) for each in free]
         body = InnerGraph(self.cls.__name__ + "_backward", self.region, [*own, *free], results)
+        if numbers:
+            body.origins = {
+                source: origin._replace(value=numbers.get(origin.value, origin.value))
+                for source, origin in tracer.origins.items()
+            }
         values = [outputs[i] for i in followed]
         operands = (body, values, [self.args[i] for i in self.results], [*self.saved, *free])
         return attach_gradient(tracer, operands, [tracer.adopt(v).fake_type for v in values])
@@ -537,6 +544,12 @@ def _find_masks(target: Any) -> list[int]:
     schema = getattr(target, "_schema", None)
     names = [] if schema is None else [a.name for a in schema.arguments]
     return [i for i, name in enumerate(names) if name in ("output_mask", "grad_input_mask")]
+
+
+def _hold(tracer: Tracer, number: Value) -> Value:
+    """A tensor that has this number as its element: autograd saves tensors alone."""
+    dtype = torch.int64 if isinstance(number.fake, torch.SymInt) else torch.float64
+    return tracer.value_of(tracer.adopt(torch.scalar_tensor(number.fake, dtype=dtype)))
 
 
 def _free(region: Region, results: list[Value], own: set[Value], tracer: Tracer) -> list[Value]:

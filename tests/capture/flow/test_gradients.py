@@ -172,6 +172,51 @@ def test_what_a_chosen_weight_is(ask: Callable[[Any], bool], is_swapped: bool) -
         torch.testing.assert_close(run(x), module(x))
 
 
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, k: Any) -> Tensor:
+        ctx.k, ctx.size = k, x.shape
+        return x[: max(1, int(k))] * k
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        out = grads[0].new_zeros(ctx.size)
+        out[: grads[0].shape[0]] = grads[0] * ctx.k * 3
+        return out, None
+
+
+def scaled_by_a_chosen_number(x: Tensor) -> Any:
+    k = 1 if x.sum() > 0 else 2
+    return Scale.apply(x, k)  # type: ignore[no-untyped-call]
+
+
+def scaled_by_a_chosen_float(x: Tensor) -> Any:
+    k = 1.5 if x.sum() > 0 else 2.5
+    return Scale.apply(x, k)  # type: ignore[no-untyped-call]
+
+
+def scaled_by_the_turns_of_a_loop(x: Tensor) -> Any:
+    k = 0
+    while k < 3 and x.detach().sum() > k:
+        k += 1
+    return Scale.apply(x, k)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [scaled_by_a_chosen_number, scaled_by_a_chosen_float, scaled_by_the_turns_of_a_loop],
+)
+def test_a_backward_of_the_users_computes_with_a_number_that_data_chose(program: Any) -> None:
+    run = export(program, (torch.ones(3, requires_grad=True),)).module()
+    for x in ([1.0, 2, 3], [-1.0, -2, 1], [0.5, 0.25, 0]):
+        one, other = (torch.tensor(x, requires_grad=True) for _ in range(2))
+        found, wanted = run(one), program(other)
+        torch.testing.assert_close(found, wanted)
+        (found * found).sum().backward()
+        (wanted * wanted).sum().backward()
+        torch.testing.assert_close(one.grad, other.grad)
+
+
 # ------------------------------------------------------- what is handed through keeps its gradient
 
 Two = tuple[Tensor, Tensor]

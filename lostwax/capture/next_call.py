@@ -48,11 +48,10 @@ def check_next_call(
     if not any(spec.kind in _KEPT for spec in program.graph_signature.output_specs):
         return
     first = _Calling()
-    _capture_quietly(first, capture)
-    if not first.left:
-        return
+    difference = _find_difference(program, first, capture)  # an iterator is further on by now
     second = _Calling(first.left)
-    difference = _find_difference(program, second, capture)
+    if difference is None and first.left:
+        difference = _find_difference(program, second, capture)
     if difference is None and second.left:  # and so on: the answers to what it asks may change
         doubted = [(at, {k: _doubt(v) for k, v in left.items()}) for at, left in first.left]
         difference = _find_difference(program, _Calling(doubted), capture)

@@ -1,5 +1,5 @@
 """Objects that can hold others: containers, tuples, the user's objects with attributes or slots,
-tensors (they hold a gradient), and iterators and random generators (`iterators.py`).
+tensors (they hold a gradient), iterators, random generators and arrays (`iterators.py`).
 
 Each class is sorted into these kinds once. Must not know of modules' registries.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import random
 import sys
+from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
@@ -153,7 +154,7 @@ def _is_object_class(cls: type) -> bool:
 
 
 def _is_holder(cls: type) -> bool:
-    is_any = bool(_GETTERS[cls]) or issubclass(cls, (tuple, torch.Tensor)) or STREAMS[cls]
+    is_any = bool(_GETTERS[cls]) or issubclass(cls, (tuple, torch.Tensor)) or MOVING[cls]
     return is_any and not issubclass(cls, FakeTensor)
 
 
@@ -235,6 +236,9 @@ GENERATORS = PerClass(__name__, "generators", _is_generator)
 """Is it a random generator?"""
 STREAMS = PerClass(__name__, "streams", _is_stream)
 """Is it an iterator or a random generator, which gives another value each time?"""
+ARRAYS = (np.ndarray, bytearray, array)
+MOVING = PerClass(__name__, "moving", lambda cls: STREAMS[cls] or issubclass(cls, ARRAYS))
+"""Is it one of these, or an array, in which a call may leave other numbers?"""
 HOLDERS = PerClass(__name__, "holders", _is_holder)
 """Can it hold something?"""
 HOLDERS_BUT_TUPLES = PerClass(

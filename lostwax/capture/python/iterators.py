@@ -1,8 +1,9 @@
 """Streams give another value each time they are asked: Python's iterators and generators
-(`itertools.count()`), and random generators (`random.Random(0)`, `numpy.random.default_rng()`).
+(`itertools.count()`), and random generators (`random.Random(0)`, `numpy.random.default_rng()`). So
+do arrays whose numbers a call changes.
 
 A value that a module takes from a stream is baked into the program, so we tell the user. Random
-generators are put back; iterators cannot be. Must not take anything from a stream.
+generators are put back; others are not. Must not take anything from a stream.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from lostwax.capture.python.containers import GENERATORS, STREAMS
+from lostwax.capture.python.containers import ARRAYS, GENERATORS, STREAMS
 
 
 class Stream:
-    """An iterator or a random generator, and its position before the call."""
+    """An iterator, a random generator or an array, and its position before the call."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -37,6 +38,12 @@ class Stream:
 def describe_taken(stream: Stream, where: str) -> str:
     """The text that tells the user of a stream that was moved."""
     kind, is_random = type(stream.value).__name__, GENERATORS[type(stream.value)]
+    if isinstance(stream.value, ARRAYS):
+        return (
+            f"the module changes {where}, a {kind}, in place; the program does not: every run of "
+            "it computes with what was in it at capture. The export has changed it, too. A buffer "
+            "would be kept."
+        )
     end = (
         "It stands where it did before. torch.rand would be drawn anew in each run."
         if is_random
@@ -60,6 +67,8 @@ def put_back_drawn(streams: Iterable[Stream]) -> str:
 
 
 def _position(value: Any) -> Any:
+    if isinstance(value, ARRAYS):
+        return getattr(value, "shape", None), memoryview(value).tobytes()
     if isinstance(value, random.SystemRandom):
         return None  # it has no position
     if isinstance(value, random.Random):

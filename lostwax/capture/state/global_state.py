@@ -24,9 +24,9 @@ from lostwax.capture.python.code_names import closure_variables
 from lostwax.capture.python.containers import (
     CLASSES,
     GONE,
+    MOVING,
     NAMED,
     OBJECTS,
-    STREAMS,
     ClassAttributes,
     SlotAttributes,
     items,
@@ -88,8 +88,19 @@ class ClosureCell(NamedTuple):
         return f"which {self.function} is closed over"
 
 
+class ArgumentDefault(NamedTuple):
+    """A container that an argument has by default: one for all calls."""
+
+    value: Any
+    name: str
+    function: str
+
+    def __str__(self) -> str:
+        return f"which an argument of {self.function} is by default"
+
+
 Keeper = Any
-"""A `WrittenGlobal`, a `ClosureCell`, or a cache of `functools.lru_cache`."""
+"""A `WrittenGlobal`, a `ClosureCell`, an `ArgumentDefault`, or a cache of `functools.lru_cache`."""
 
 
 KeptBefore = dict[Any, tuple[Keeper, Any]]
@@ -136,7 +147,7 @@ def read_keeper(keeper: Keeper) -> Any:
     if isinstance(keeper, CACHED):
         return keeper.cache_info().misses, function_caches.cached_results(keeper)
     value = keeper.value
-    if STREAMS[type(value)]:
+    if MOVING[type(value)]:
         return value, Stream(value)
     return value, items(value) if type(value) in _CONTAINERS else None
 
@@ -153,7 +164,7 @@ def _put_back(keeper: Keeper, before: Any, undo: Undo) -> None:
     value, content = before
     if isinstance(content, Stream):
         content.put_back()
-        return
+        content = None
     now = keeper.value
     if now is not value:
         keeper.put(value)
@@ -229,6 +240,8 @@ def _key(keeper: Keeper) -> Any:
     """Several functions may write to one global."""
     if type(keeper) is WrittenGlobal:
         return id(keeper.names), keeper.name
+    if type(keeper) is ArgumentDefault:
+        return id(keeper.value)
     return id(keeper.cell if type(keeper) is ClosureCell else keeper)
 
 
@@ -240,20 +253,30 @@ def _find_keepers(found: ReadFunction) -> Iterator[Keeper]:
         return
     for name in _find_written_globals(found):
         yield WrittenGlobal(function.__globals__, name)
+    for name, value in _list_defaults(function):
+        if type(value) in _CONTAINERS or MOVING[type(value)]:
+            yield ArgumentDefault(value, name, function.__qualname__)
     if function.__closure__ is not None:
         stores = code.nonlocals_set()
         for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
             variable = ClosureCell(cell, name, function.__qualname__)
-            if name in stores or STREAMS[type(variable.value)]:
+            if name in stores or MOVING[type(variable.value)]:
                 yield variable
+
+
+def _list_defaults(function: Any) -> list[tuple[str, Any]]:
+    """The arguments of a function that have a default, and that."""
+    given, code = function.__defaults__ or (), function.__code__
+    last = code.co_varnames[code.co_argcount - len(given) : code.co_argcount]
+    return [*zip(last, given, strict=True), *(function.__kwdefaults__ or {}).items()]
 
 
 def _find_written_globals(found: ReadFunction) -> set[str]:
     """The globals that a function sets, changes or takes a value from, as far as names tell."""
     _, code, named, classes, _ = found
     names = code.globals_set()
-    if any(map(STREAMS.__getitem__, classes)):
-        names.update([name for name, value in named.items() if STREAMS[type(value)]])
+    if any(map(MOVING.__getitem__, classes)):
+        names.update([name for name, value in named.items() if MOVING[type(value)]])
     may_change = not _CONTAINERS.isdisjoint(classes)
     if may_change and (code.sets_items() or not _CHANGING.isdisjoint(code.names)):
         names.update([name for name, value in named.items() if type(value) in _CONTAINERS])
@@ -309,6 +332,9 @@ def _find_named(found: ReadFunction) -> Iterator[tuple[str, str, Any]]:
     for name, value in found.named.items():
         if (may_keep := _MAY_KEEP[type(value)]) is not None and may_keep(value, sets):
             yield name, f"a global of {Path(str(globals_file or '<unknown>')).name}", value
+    for name, value in _list_defaults(function):
+        if (may_keep := _MAY_KEEP[type(value)]) is not None and may_keep(value, sets):
+            yield name, f"which an argument of {function.__qualname__} is by default", value
     for name, value in closure_variables(function) if function.__closure__ else ():
         may_keep = _MAY_KEEP[type(value)] if name != "__class__" else None
         if may_keep is not None and may_keep(value, sets):

@@ -24,6 +24,7 @@ from lostwax.capture.python.containers import (
     GONE,
     HOLDERS,
     HOLDERS_BUT_TUPLES,
+    MOVING,
     NAMED,
     ODD,
     STREAMS,
@@ -145,7 +146,7 @@ class Snapshot:
                     seen.add(id(each))
                     self._add_tensor(each)
                 continue
-            if STREAMS[type(each)] and id(each) not in seen:
+            if MOVING[type(each)] and id(each) not in seen:
                 seen.add(id(each))
                 self.streams.append(Stream(each))
             for part in parts(each):
@@ -246,7 +247,8 @@ class Snapshot:
     def list_moved(self) -> list[Any]:
         """The tensors, iterators and random generators that are not as they were."""
         moved: list[Any] = [each.tensor for each in self.tensors if each.describe_changes()]
-        return moved + [each.value for each in self.streams if each.is_moved()]
+        streams = [each for each in self.streams if STREAMS[type(each.value)]]
+        return moved + [each.value for each in streams if each.is_moved()]
 
     def held_values(self, where: str, name: str, value: Any, before: Any) -> Iterator[HeldValue]:
         """The values that an attribute holds: its own, or those in it at any depth."""
@@ -259,7 +261,7 @@ class Snapshot:
     def _held_values(self, at: HeldValue, seen: set[int]) -> Iterator[HeldValue]:
         value = at.value
         cls = type(value)
-        if not HOLDERS[cls] or isinstance(value, torch.Tensor) or STREAMS[cls]:
+        if not HOLDERS[cls] or isinstance(value, torch.Tensor) or MOVING[cls]:
             yield at
             return
         is_like = type(at.before) is type(value)

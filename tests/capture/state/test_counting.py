@@ -4,11 +4,13 @@ containers of the caller's, of which a part is written to and a part replaced.""
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -20,6 +22,7 @@ X = torch.tensor([1.0, 2.0, 3.0])
 CALLS = (X, -X, X * 5, X)
 Program = Callable[[Any, Any], Any]
 COUNT = 0
+ARRAY = np.zeros(1)
 
 
 class Box:
@@ -34,6 +37,8 @@ class Counting(nn.Module):
         self.register_buffer("total", torch.zeros(3))
         self.count, self.last, self.rows = 0, 0.0, None
         self.counts, self.box, self.inner = [0], Box(), nn.Linear(3, 3)
+        self.turns, self.once = itertools.count(), iter([1])
+        self.array, self.bytes = np.zeros(1), {"a": bytearray(1)}
 
     def forward(self, x: Tensor) -> Any:
         return self.body(self, x)
@@ -129,6 +134,34 @@ def _raises_later(m: Any, x: Any) -> Any:
     return m.total * 1
 
 
+def _of_an_iterator(m: Any, x: Any) -> Any:
+    m.total += next(m.turns)
+    return m.total * 1
+
+
+def _of_one_that_ends(m: Any, x: Any) -> Any:
+    m.total += next(m.once)
+    return m.total * 1
+
+
+def _in_an_array(m: Any, x: Any) -> Any:
+    m.array[0] += 1
+    m.total += m.array[0].item()
+    return m.total * 1
+
+
+def _in_bytes(m: Any, x: Any) -> Any:
+    m.bytes["a"].append(1)
+    m.total += len(m.bytes["a"])
+    return m.total * 1
+
+
+def _by_default(m: Any, x: Any, counts: list[int] = [0], *, more: Any = ARRAY) -> Any:  # noqa: B006
+    counts[0] += 1
+    m.total += counts[0]
+    return m.total * 1
+
+
 READ: list[tuple[Program, str]] = [
     (_beside_a_branch, r"sets its attribute count, which was 0, to 1 \(.*m\.count \+= 1\)"),
     (_without_a_branch, "sets its attribute count, which was 0, to 1"),
@@ -143,10 +176,15 @@ READ: list[tuple[Program, str]] = [
     (_each_third_time, "sets its attribute count, which was 0, to 1"),
     (_after_some_time, "sets its attribute count, which was 0, to 1"),
     (_raises_later, "sets its attribute count, which was 0, to 1"),
+    (_of_an_iterator, "takes a value from its attribute turns, a count"),
+    (_of_one_that_ends, "takes a value from its attribute once, a list_iterator"),
+    (_in_an_array, "changes its attribute array, a ndarray, in place"),
+    (_in_bytes, r"changes its attribute bytes\['a'\], a bytearray, in place"),
+    (_by_default, r"sets counts\[0\], which an argument of _by_default is by default, from 0 to 1"),
 ]
 
 
-@pytest.mark.filterwarnings("ignore:the module sets")
+@pytest.mark.filterwarnings("ignore:the module (sets|takes|changes)")
 @pytest.mark.parametrize(("body", "pattern"), READ)
 def test_a_number_that_the_next_call_reads_is_refused(body: Program, pattern: str) -> None:
     module = Counting(body)

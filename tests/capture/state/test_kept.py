@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -591,3 +592,39 @@ def test_a_global_list_that_is_filled_by_slices_is_put_back() -> None:
 
     torch.testing.assert_close(export(forward, (X,)).module()(X), X * 2)
     assert FILLED == []
+
+
+def _cache_by_default(x: Tensor, seen: dict[str, Any] = {}) -> Tensor:  # noqa: B006
+    if "x" not in seen:
+        seen["x"] = x * 2
+    return x + seen["x"]
+
+
+def _list_by_default(x: Tensor, *, seen: list[Any] = []) -> Tensor:  # noqa: B006
+    seen.append(x * 2)
+    return x + seen[-1]
+
+
+def _object_by_default(x: Tensor, box: Box = Box(), array: Any = np.zeros(1)) -> Tensor:  # noqa: B008
+    box.total = x * 2
+    return x + box.total
+
+
+@pytest.mark.parametrize(
+    ("function", "where"),
+    [(_cache_by_default, "seen"), (_list_by_default, "seen"), (_object_by_default, "box.total")],
+)
+def test_what_an_argument_is_by_default(function: Any, where: str) -> None:
+    """It is one object for all calls."""
+
+    class Calling(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return function(x)
+
+    said = f"keeps a tensor in {where}, which an argument of {function.__name__} is by default"
+    for call in (function, Calling()):
+        with pytest.warns(UserWarning, match=said):
+            export(call, (X,))
+    held = function.__defaults__ or (function.__kwdefaults__["seen"],)
+    assert not held[0] if where == "seen" else held[0].total is None
+    torch.testing.assert_close(function(X), X * 3)

@@ -122,9 +122,8 @@ class Scope:
                 answers.pop(question, None)
             tracer.answered = answered
 
-    def check_own(self, fake: FakeTensor) -> None:
+    def check_own(self, tracked: Tracked) -> None:
         """Refuse a change of what a tensor from outside is: of its sizes, or its memory."""
-        tracked = fake.tracked
         if not self._is_own(tracked.root, tracked.root.value, set(self.region.steps)):
             raise CaptureError.here(
                 f"{self.what} gives other sizes, strides or data to a tensor from outside",

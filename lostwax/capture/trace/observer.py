@@ -207,6 +207,8 @@ class CaptureObserver(Observer):
         tracer = self._tracer
         if tracer.is_recording:
             tracer.check_single(fake)
+            if tracer.scope is not None:
+                tracer.scope.check_own(tracked)
         if tracer.tracked or not (tracer.is_recording and tracer.sees_gradients):
             return
         old, new = tracer.read(tracked), tracer.value_of(other)

@@ -470,7 +470,7 @@ class Tracer(Recorder):
 
     def become(self, target: FakeTensor, new: FakeTensor) -> None:
         if self.scope is not None:
-            self.scope.check_own(target)
+            self.scope.check_own(target.tracked)
         super().become(target, new)
 
     def _check_own(self, target: FakeTensor) -> None:

@@ -145,6 +145,52 @@ def test_what_a_side_tells_autograd_of_a_tensor_from_outside(program: Any) -> No
     assert "instead: make a tensor there, y = x.detach().requires_grad_()" in str(error.value)
 
 
+def data_on_one_side(x: Tensor) -> Tensor:
+    y, z = x.long() * 2, x.long() * 3
+    if x.sum() > 0:
+        y.data = z
+    return y
+
+
+def data_in_each_turn(x: Tensor) -> Tensor:
+    y, z, n = x * 2, x * 3, 0
+    while n < 2 and x.sum() > n:
+        y.data = z
+        n += 1
+    return y
+
+
+def data_in_a_program_that_differentiates(x: Tensor) -> Tensor:
+    w = torch.ones(3, requires_grad=True)
+    (g,) = torch.autograd.grad((w * w).sum(), w)
+    y, z = x * 2, x * 3
+    if x.sum() > 0:
+        y.data = z
+    return y + g
+
+
+@pytest.mark.parametrize(
+    "program", [data_on_one_side, data_in_each_turn, data_in_a_program_that_differentiates]
+)
+def test_data_that_a_side_gives_to_a_tensor_from_outside(program: Any) -> None:
+    with pytest.raises(CaptureError, match="gives other sizes, strides or data to a ten") as error:
+        export(program, (torch.tensor([1.0, 2, 3]),))
+    assert f"in {program.__name__}: y.data = z" in str(error.value)
+
+
+def test_data_that_a_side_gives_to_a_tensor_of_its_own() -> None:
+    def program(x: Tensor) -> Tensor:
+        if x.sum() > 0:
+            y = x * 2
+            y.data = x * 3
+            return y
+        return x
+
+    run = export(program, (torch.ones(2),)).module()
+    for x in (torch.ones(2), -torch.ones(2)):
+        torch.testing.assert_close(run(x), program(x))
+
+
 class Weights(nn.Module):
     def __init__(self, ask: Callable[[Any], bool], is_swapped: bool) -> None:
         super().__init__()

@@ -26,6 +26,7 @@ from lostwax.capture.flow.rewriting.picks import Pick
 from lostwax.capture.flow.rewriting.recompile import (
     FunctionKey,
     Plan,
+    forget_functions,
     is_lambda,
     key_of,
     picks_element,
@@ -48,6 +49,13 @@ T = TypeVar("T")
 
 def capture_flow(capture: Callable[[], T], splits: Splits | None = None) -> T:
     """What the capture gives, if need be with hooks in functions."""
+    try:
+        return _capture_until_known(capture, splits)
+    finally:
+        forget_functions()
+
+
+def _capture_until_known(capture: Callable[[], T], splits: Splits | None) -> T:
     plans: dict[FunctionKey, Plan] = {}
 
     def give_way(refusal: Exception) -> bool:
@@ -187,6 +195,7 @@ def _set_pick(plan: Plan, pick: Pick) -> Plan:
 
 def _capture_with(plans: dict[FunctionKey, Plan], capture: Callable[[], T]) -> T:
     changed = rewrite(plans, HOOKS)
+    forget_functions()
 
     def work(undo: Undo) -> T:
         undo.add(partial(_set_codes, [(f, f.__code__) for f, _ in changed]))

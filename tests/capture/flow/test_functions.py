@@ -81,6 +81,44 @@ def test_names_are_pythons_own_where_nothing_else_has_them(
         del sys.modules[helpers], sys.modules[file]
 
 
+AROUND = """
+try:
+    import torch as library
+except ImportError:
+    pass
+
+def choose_other():
+    global max
+    max = min
+
+one = 1; pick = lambda x: x * 2 if x.sum() > 0 else x - one
+
+class Holder:
+    @staticmethod
+    @(lambda function: function)
+    def program(x):
+        if library.sum(x) > 3:
+            return library.abs(pick(x)) + max(x[0], x[1])
+        return pick(x)
+
+if one:
+    def program(x):
+        return Holder.program(x) if x.sum() < 8 else library.neg(x)
+"""
+
+
+@pytest.mark.parametrize("is_other", [False, True])
+def test_what_stands_around_a_function_is_as_it_was(is_other: bool, tmp_path: Path) -> None:
+    """Python compiles a call of a module otherwise than that of a method."""
+    (file := tmp_path / "around.py").write_text(AROUND)
+    exec(compile(AROUND, str(file), "exec"), names := dict[str, Any]())
+    if is_other:
+        names["choose_other"]()
+    run = lostwax.export(names["program"], (INPUTS[0],)).module()
+    for each in INPUTS:
+        torch.testing.assert_close(run(each), names["program"](each))
+
+
 def test_captures_in_threads_give_what_one_alone_gives_while_others_run_eagerly() -> None:
     functions = list(PROGRAMS)[:4]
     inputs = INPUTS[:3]

@@ -1,9 +1,9 @@
 """Functions with other code: those in which a decision depends on data, with hooks in them.
 
-The whole file is compiled again, with only these functions changed, and the functions that exist
-get the new code: decorators, closures, `super()` and defaults stay as they are. A function whose
-source cannot be had, or is another one than its code, keeps its code. Must not know what the
-hooks do.
+The statements of the file that hold them are compiled again, with only these functions changed,
+and the functions that exist get the new code: decorators, closures, `super()` and defaults stay as
+they are. A function whose source cannot be had, or is another one than its code, keeps its code.
+Must not know what the hooks do.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _rewrite_file(
     plain = dict(_walk_codes(compile(tree, file, "exec", dont_inherit=True)))
     wanted = {path for path, code in plain.items() if key_of(code) in plans}
     lambdas: dict[tuple[str, int], CodeType] = {}
-    functions = [each for each in list_functions() if each.__code__.co_filename == file]
+    functions = _list_functions(file)
     shadows = Shadows(tree, [each.__globals__ for each in functions])
     for path in sorted(wanted, key=len, reverse=True):  # those in others first
         if is_lambda(plain[path]):
@@ -115,16 +115,46 @@ def _rewrite_file(
     return [*_find_functions(functions, around, wanted, plain, new, hooks)]
 
 
+def _list_functions(file: str) -> list[FunctionType]:
+    """Those of a file. To look for them is to look at every object that there is: once, until
+    something runs that makes functions."""
+    if file not in _functions:
+        every = list_functions()
+        _functions[file] = [each for each in every if each.__code__.co_filename == file]
+    return _functions[file]
+
+
+_functions: dict[str, list[FunctionType]] = {}
+forget_functions = _functions.clear
+"""To be called before anything of the user's runs."""
+
+
 def _parse(file: str, lines: list[int]) -> ast.Module:
-    """The file, or if it is more than Python (a page with code in it), the functions that begin in
-    these lines."""
+    """The file, without what cannot matter to the functions in these lines; or if it is more than
+    Python (a page with code in it), the functions that begin there."""
     text = linecache.getlines(file)
     if not text:
         raise NotRewritable("its source is not there")
     try:
-        return ast.parse("".join(text))
+        whole = ast.parse("".join(text))
     except SyntaxError:
-        pass
+        return _parse_functions(text, lines)
+    wanted = [*lines, *(number for number, each in enumerate(text, 1) if "global" in each)]
+    whole.body = [
+        each
+        for each in whole.body
+        if not isinstance(each, _APART)
+        or any(_first_line(each) <= line <= (each.end_lineno or line) for line in wanted)
+    ]
+    return whole
+
+
+_APART = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign, ast.Expr)
+"""What can stand in a file without a word on how other functions are compiled. (An import has one:
+what is called of a module is no method.)"""
+
+
+def _parse_functions(text: list[str], lines: list[int]) -> ast.Module:
     found = ast.Module([], [])
     for line in lines:
         try:
@@ -279,9 +309,10 @@ def _find_lambda(tree: ast.Module, code: CodeType) -> ast.Lambda:
     return found[-1]  # an outer one is walked before those in it
 
 
-def _first_line(function: Any) -> int:
-    lines: list[int] = [function.lineno, *[each.lineno for each in function.decorator_list]]
-    return min(lines)
+def _first_line(statement: Any) -> int:
+    """Where it begins, with what decorates it."""
+    decorators = getattr(statement, "decorator_list", ())
+    return min([statement.lineno, *[each.lineno for each in decorators]])
 
 
 def _walk_codes(code: CodeType, path: _Path = ()) -> Iterator[tuple[_Path, CodeType]]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.fresh import run_python
 
 pytestmark = pytest.mark.core
 
@@ -23,10 +22,7 @@ program = lostwax.export(torch.nn.Linear(4, 2), (torch.ones(3, 4),))
 
 
 def python(code: str) -> list[str]:
-    run = subprocess.run(
-        [sys.executable, "-c", _FIRST_EXPORT + code], capture_output=True, text=True, check=True
-    )
-    return run.stdout.split()
+    return run_python(_FIRST_EXPORT + code).stdout.split()
 
 
 def test_the_garbage_collector_does_not_walk_torch_meanwhile():

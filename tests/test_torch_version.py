@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -14,13 +13,14 @@ import torch
 
 from lostwax import torch_version
 from lostwax.ops import registry
+from tests.fresh import run_python
 
 ROOT = Path(__file__).parent.parent
 OTHER = "import torch; torch.__version__ = '2.99.0a0+git1'; import lostwax"
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    return run_python(code, check=False)
 
 
 def test_the_torch_at_hand_is_tested():

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
 from torch import nn
 
 import lostwax
+from tests.fresh import run_python
 
 
 class Counting(nn.Module):
@@ -134,10 +132,7 @@ def test_decisions_are_told(caplog) -> None:
 
 def test_logs_by_environment() -> None:
     code = "import torch, lostwax; lostwax.capture(lambda x: x, dynamic=True)(torch.ones(2))"
-    environment = {**os.environ, "LOSTWAX_LOGS": "dynamic,static"}
-    run = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    run = run_python(code, LOSTWAX_LOGS="dynamic,static")
     assert "lostwax dynamic: s0 is x.shape[0], example 2" in run.stderr
     assert "LOSTWAX_LOGS: no topic 'static'" in run.stderr
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import enum
-import subprocess
-import sys
 from functools import partial
 from typing import Any
 
@@ -16,6 +14,7 @@ from torch import nn
 from lostwax.capture import export
 from lostwax.errors import NotYetError
 from tests.capture.small import Of, X, inputs, same, targets
+from tests.fresh import run_python
 
 
 def test_the_first_program_of_the_document() -> None:
@@ -215,7 +214,7 @@ def test_no_peer_is_imported() -> None:
         "assert 'torch._dynamo' not in sys.modules, 'dynamo'\n"
         "assert 'sympy' not in sys.modules, 'sympy'"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python(code)
 
 
 class Direction(enum.IntEnum):

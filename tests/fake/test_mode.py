@@ -26,6 +26,7 @@ from lostwax.fake import (
 )
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.sym import ShapeEnv, decide, minimum
+from tests.fresh import run_python
 
 
 @pytest.fixture
@@ -543,15 +544,12 @@ def test_fake_tensor_prop(mode: FakeTensorMode) -> None:
 
 
 def test_no_dynamo_is_imported() -> None:
-    import subprocess
-    import sys
-
     code = (
         "import sys, torch; from lostwax.fake import FakeTensorMode\n"
         "with FakeTensorMode():\n    torch.relu(torch.empty(2, 3) @ torch.empty(3, 2)).sum()\n"
         "assert 'torch._dynamo' not in sys.modules, 'dynamo'"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python(code)
 
 
 class Two(torch.Tensor):

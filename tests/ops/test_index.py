@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from itertools import chain
 
 import pytest
@@ -13,18 +11,18 @@ from lostwax.ops import registry
 from lostwax.ops.families import Families, index_name
 from lostwax.ops.registry import aten, operator
 from lostwax.ops.traits import Trait
+from tests.fresh import run_python
 from tests.ops import index
 
 
-def python(*args: str) -> str:
-    run = subprocess.run([sys.executable, *args], capture_output=True, text=True, check=True)
-    return run.stdout
+def python(code: str) -> str:
+    return run_python(code).stdout
 
 
 @pytest.mark.core
 def test_the_lists_are_up_to_date():
     listed = "".join(index.path_of(folder).read_text() for folder in index.FOLDERS)
-    found = python("-m", "tests.ops.index", "--print")
+    found = python("import sys; sys.argv += ['--print']; from tests.ops.index import main; main()")
     assert found == listed, "`make index` writes them"
 
 
@@ -43,7 +41,7 @@ from lostwax.ops.registry import aten, operator
 record = operator(aten.softplus_backward.grad_input)
 print(record.rule is not None, *(n for n in sys.modules if n.startswith("lostwax.ops.nn.")))
 """
-    assert python("-c", code).split() == ["True", "lostwax.ops.nn.activations"]
+    assert python(code).split() == ["True", "lostwax.ops.nn.activations"]
 
 
 _INTERRUPTED = """
@@ -79,7 +77,7 @@ print(export(torch.nn.ReLU(), x).module()(x[0]).shape)
 )
 def test_a_load_that_is_interrupted_is_made_again(name, file):
     """Also of a file that another one imports, and in the middle of a table."""
-    found = python("-c", _INTERRUPTED.replace("NAME", repr(name)).replace("FILE", repr(file)))
+    found = python(_INTERRUPTED.replace("NAME", repr(name)).replace("FILE", repr(file)))
     assert found.split("\n")[:2] == ["interrupted", "torch.Size([2, 3])"]
 
 
@@ -115,7 +113,7 @@ for overload in overloads:
 
 
 def test_threads_that_meet_operators_at_once_know_as_much_as_one():
-    alone, together = (python("-c", _IN_THREADS.replace("COUNT", n)) for n in ("1", "12"))
+    alone, together = (python(_IN_THREADS.replace("COUNT", n)) for n in ("1", "12"))
     assert len(alone.splitlines()) > 1000
     assert together == alone
 

@@ -7,7 +7,6 @@ import copy
 import math
 import pickle
 import random
-import subprocess
 import sys
 import threading
 import warnings
@@ -27,6 +26,7 @@ from lostwax import Dim, export
 from lostwax.errors import CaptureError
 from lostwax.fake import FakeTensor
 from tests.capture.patches.surroundings import Doubled, look
+from tests.fresh import run_python
 
 X = torch.randn(2, 3, 8)
 
@@ -416,4 +416,4 @@ assert type(e._stance) is e.DynamoStance and e._stance.stance == "default"
 
 
 def test_another_thread_imports_dynamo_and_compiles() -> None:
-    subprocess.run([sys.executable, "-c", COMPILING], check=True, timeout=300)
+    run_python(COMPILING)

@@ -3,7 +3,6 @@ methods of its classes, its flags; and nothing of ours is in its tables but what
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from types import FunctionType
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from examples.models import MODELS
 from lostwax import Dim, export
+from tests.fresh import run_python
 
 FOR_GOOD = {"_has_compatible_shallow_copy_type", "_check_with", "_check_is_size"}
 """And operators of `SymInt`, `SymFloat` and `SymBool`: see docs/export.md."""
@@ -137,7 +137,7 @@ def static_cache() -> None:
 
 def test_torch_is_as_before_after_a_static_cache() -> None:
     code = "from tests.capture.patches.test_torch_unchanged import static_cache; static_cache()"
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=300)
+    run_python(code, ignore_warnings=True)
 
 
 KINDS = """
@@ -162,4 +162,4 @@ assert not torch._has_compatible_shallow_copy_type(torch.ones(2), torch.ones(3, 
 
 
 def test_what_is_changed_for_good_is_changed_when_it_is_needed() -> None:
-    subprocess.run([sys.executable, "-W", "ignore", "-c", KINDS], check=True, timeout=300)
+    run_python(KINDS, ignore_warnings=True)

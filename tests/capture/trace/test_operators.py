@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import io
 import random
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from lostwax.capture import export
 from lostwax.errors import CaptureError, InputValueError
 from tests.capture.compare import exported
 from tests.capture.small import Of, X, same, targets
+from tests.fresh import run_python
 
 aten = torch.ops.aten
 
@@ -209,7 +208,7 @@ for draw in (random.random, np.random.rand):
 
 def test_random_functions_that_are_held_are_put_back_where_no_other_thread_is() -> None:
     # In a process of its own: the test runner has threads.
-    subprocess.run([sys.executable, "-c", _HELD], check=True)
+    run_python(_HELD)
 
 
 _LOADED_MEANWHILE = """
@@ -243,7 +242,7 @@ assert "numpy.random" in sys.modules
 drawn = np.random.rand()
 assert drawn not in np.random.RandomState(0).rand(3)
 """
-    subprocess.run([sys.executable, "-c", _LOADED_MEANWHILE + tried], check=True)
+    run_python(_LOADED_MEANWHILE + tried)
 
 
 def test_random_functions_that_are_held_are_told_of() -> None:

@@ -9,8 +9,6 @@ import itertools
 import math
 import operator
 import pickle
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,7 @@ from lostwax.fake.symbolic.node import BoolNode, FloatNode, IntNode, install, un
 from lostwax.sym import BoolExpr, Expr, ShapeEnv, evaluate
 from lostwax.sym.numbers.real import Real, complete_values, evaluate_real, unbacked_real
 from lostwax.torch_version import TORCH
+from tests.fresh import run_python
 
 GRID = [-9, -8, -7, -3, -2, -1, 0, 1, 2, 3, 5, 7, 8, 9, 10, 16]
 ERRORS = (ZeroDivisionError, ValueError, OverflowError)
@@ -745,5 +744,4 @@ assert not new, sorted(new)[:9]
 
 
 def test_no_sympy_behind_check():
-    done = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_python(_SCRIPT)

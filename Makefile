@@ -9,7 +9,8 @@
 #   make bench   ours beside torch's, with the bars; nonzero when one is missed
 #   make bench-cold  first exports, ours beside torch's, each in a fresh process; takes an hour
 #   make sweep   timm and transformers architectures exported and compared with eager
-#   make fuzz    random programs through every way, compared with eager; COUNT=20000 SEED=0
+#   make fuzz    all samples and seeds of which `make test` tries some; then random programs through
+#                every way, compared with eager; COUNT=20000 SEED=0
 #   make site    the documentation as a site: build/site/index.html
 #   make index   which file of lostwax/ops knows which operator, anew; the page of errors, too
 #   make explorer  the page of lostwax.explore anew, after a change in explorer/; needs node and npm
@@ -28,6 +29,9 @@ STAMP := $(VENV)/.installed-test
 SWEEP_STAMP := $(VENV)/.installed-sweep
 SITE_STAMP := $(VENV)/.installed-site
 CONSUMERS_STAMP := $(VENV)/.installed-consumers
+# Two processes of one thread each, for two cores; the tests of a file stay together, with what they
+# share, until a process has none left.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 .PHONY: site demo test consumers test-core test-gpu bench bench-cold sweep fuzz venv lint types format index explorer lock fresh clean
 
@@ -35,17 +39,17 @@ demo: $(BASE)
 	$(BIN)/python -m examples.demo
 
 test: lint types $(CONSUMERS_STAMP) $(SITE_STAMP)
-	$(BIN)/python -m pytest -n 2 -q tests
+	$(PYTEST) tests
 
 consumers: $(CONSUMERS_STAMP)
-	$(BIN)/python -m pytest -n 2 -q tests/consumers
+	$(PYTEST) tests/consumers
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -q -m gpu tests
 
 # Without lint and types: they are of the default environment. What is core stands in tests/conftest.py.
 test-core: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -q -m core tests
+	$(PYTEST) -m core tests
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -70,6 +74,7 @@ sweep: $(SWEEP_STAMP)
 COUNT ?= 20000
 SEED ?= 0
 fuzz: $(STAMP)
+	WHOLE=1 $(PYTEST) $$(grep -rl --include='test_*.py' 'from tests.whole import' tests)
 	$(BIN)/python -m fuzz --count $(COUNT) --seed $(SEED) --jobs 2 --minimize
 
 format: $(STAMP)

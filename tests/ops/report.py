@@ -85,11 +85,13 @@ class Choice:
     dtypes: tuple[str, ...] = ()
     limit: int | None = None
     device: str = "cpu"
+    few: int | None = None
+    """At most so many samples of each dtype, taken from all of them."""
 
     def calls(self, op: Any) -> Iterator[Call]:
         found = dtypes_of(op, self.device)
         chosen = (d for d in found if not self.dtypes or name_of(d) in self.dtypes)
-        each = (calls(op, d, self.forms, self.device) for d in chosen)
+        each = (calls(op, d, self.forms, self.device, self.few) for d in chosen)
         return islice(chain.from_iterable(each), self.limit)
 
 

@@ -26,8 +26,9 @@ from tests.capture.small import Rounded
 from tests.pt2.compare import saved
 from tests.pt2.mutants import mutant, records
 from tests.pt2.peer_programs import cases
+from tests.whole import sampled
 
-CHUNKS, SIZE = 4, 750
+CHUNKS, SIZE = sampled(2, 4), 750
 
 
 class Small(nn.Module):

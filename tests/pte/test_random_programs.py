@@ -6,8 +6,9 @@ import pytest
 
 from fuzz.executable import IN_PYTHON, Program, generate, judge
 from tests.pte.runtime import portable  # without the runtime, these are skipped
+from tests.whole import sampled
 
-COUNT = 25
+COUNT = sampled(10, 25)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -7,28 +7,29 @@ from collections import Counter
 import pytest
 
 from fuzz import appending, flow, flow_programs, rewriting, sizes
+from tests.whole import sampled
 
 
 @pytest.mark.parametrize("kind", flow_programs.KINDS)
 def test_generated_programs_are_right_or_refused(kind: str) -> None:
     outcomes = Counter[str]()
-    for seed in range(8):
+    for seed in range(sampled(4, 8)):
         outcome, text = flow.judge(seed, kind)
         outcomes[outcome] += 1
         assert outcome != "wrong", f"{text}\n{flow_programs.write_program(seed, kind)}"
-    assert outcomes["right"] >= (0 if kind == "errors" else 2)  # most that is caught is refused
+    assert outcomes["right"] >= (0 if kind == "errors" else 1)  # most that is caught is refused
 
 
 def test_generated_loops_append_right_or_are_refused() -> None:
     outcomes = Counter[str]()
-    for seed in range(12):
+    for seed in range(sampled(6, 12)):
         kind, text = appending.judge(seed)
         outcomes[kind] += 1
         assert kind != "wrong", f"{text}\n{appending.write_program(seed)}"
-    assert outcomes["right"] >= 2
+    assert outcomes["right"] >= 1
 
 
-@pytest.mark.parametrize("start", range(0, 120, 40))
+@pytest.mark.parametrize("start", range(0, sampled(40, 120), 40))
 def test_branches_on_sizes_are_right_or_refused(start: int) -> None:
     outcomes = Counter[str]()
     for seed in range(start, start + 40):
@@ -38,7 +39,7 @@ def test_branches_on_sizes_are_right_or_refused(start: int) -> None:
     assert outcomes["right"] >= 20
 
 
-@pytest.mark.parametrize("start", range(0, 60, 30))
+@pytest.mark.parametrize("start", range(0, sampled(30, 60), 30))
 def test_rewritten_functions_do_what_they_did(start: int) -> None:
     found = {seed: rewriting.judge(seed) for seed in range(start, start + 30)}
     assert not {seed: text for seed, text in found.items() if text not in (None, "refused")}

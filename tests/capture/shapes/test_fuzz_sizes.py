@@ -29,8 +29,9 @@ from lostwax.errors import LostwaxError, VerificationError
 from tests.capture.compare import differences, run
 from tests.capture.programs import Program
 from tests.capture.shapes.sized_programs import generate, resized, state_of
+from tests.whole import sampled
 
-CHUNKS, SIZE = 6, 40
+CHUNKS, SIZE = sampled(2, 6), 40
 """240 programs in CI, in pieces that a run in parallel can share out."""
 OWN = ("is required at", "Runtime assertion failed", "as at capture: the program relies on them")
 """What assertions of the graph say."""

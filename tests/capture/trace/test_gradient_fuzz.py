@@ -24,8 +24,9 @@ from lostwax.errors import LostwaxError
 from tests.capture.compare import storage
 from tests.capture.programs import Program, generate
 from tests.capture.trace.gradient_programs import GradientProgram, given, grown
+from tests.whole import sampled
 
-CHUNKS, SIZE = 4, 100
+CHUNKS, SIZE = sampled(1, 4), 100
 
 
 def _is_float(value: Any) -> bool:

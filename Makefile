@@ -3,12 +3,13 @@
 # Python; each has an environment of its own.
 #   make demo    bundled models exported and run; fake tensors and symbolic sizes
 #   make test    lint, format, types, tests: what CI runs
-#   make consumers  of these tests the programs in other people's runtimes: 200 s of CPU time
+#   make consumers  of these tests the programs in other people's runtimes, and more of them
 #   make test-gpu  the tests that need a CUDA device
 #   make test-core  of these tests what says most, for another torch: make test-core TORCH=2.11
 #   make bench   ours beside torch's, with the bars; nonzero when one is missed
 #   make bench-cold  first exports, ours beside torch's, each in a fresh process; takes an hour
-#   make sweep   timm and transformers architectures exported and compared with eager
+#   make sweep   timm and transformers architectures exported and compared with eager; then from
+#                tensors on cuda, which need not be there
 #   make fuzz    all samples and seeds of which `make test` tries some; then random programs through
 #                every way, compared with eager; COUNT=20000 SEED=0
 #   make site    the documentation as a site: build/site/index.html
@@ -42,7 +43,7 @@ test: lint types $(CONSUMERS_STAMP) $(SITE_STAMP)
 	$(PYTEST) tests
 
 consumers: $(CONSUMERS_STAMP)
-	$(PYTEST) tests/consumers
+	WHOLE=1 $(PYTEST) tests/consumers
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -q -m gpu tests
@@ -70,6 +71,7 @@ bench-cold: $(SWEEP_STAMP)
 
 sweep: $(SWEEP_STAMP)
 	$(BIN)/python -m sweep
+	$(BIN)/python -m sweep.fakes
 
 COUNT ?= 20000
 SEED ?= 0

@@ -174,13 +174,16 @@ def summary(rows: list[Row]) -> str:
     return "; ".join(text)
 
 
-def chosen(only: list[str], library: str | None) -> list[Architecture]:
-    return [
+def chosen(only: list[str], library: str | None, part: str = "1/1") -> list[Architecture]:
+    """`part`: 2/8 is of each eight the second."""
+    found = [
         a
         for a in ARCHITECTURES
         if (not only or any(text.lower() in a.name.lower() for text in only))
         and library in (None, a.library)
     ]
+    first, step = map(int, part.split("/"))
+    return found[first - 1 :: step]
 
 
 def main() -> int:
@@ -199,8 +202,7 @@ def main() -> int:
     rows: list[Row] = []
     if not options.json:
         print(HEAD, flush=True)
-    part, parts = map(int, options.part.split("/"))
-    architectures = chosen(options.only, options.library)[part - 1 :: parts]
+    architectures = chosen(options.only, options.library, options.part)
     for architecture, precision in product(architectures, options.precision):
         setting = Setting(options.device, precision)
         rows.append(sweep(architecture, timm, transformers, setting, verbose=options.traceback))

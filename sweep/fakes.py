@@ -1,6 +1,6 @@
 """Exports the architectures of the sweep from tensors on a device that this machine does not have.
 
-    python -m sweep.fakes [--device cuda] [--only resnet18 Llama ...]
+    python -m sweep.fakes [--device cuda] [--only resnet18 Llama ...] [--part 2/8]
 
 Each is built on the CPU; fakes on the device take the places of its tensors, as in
 `model.to("cuda")`. It is exported for evaluation, for training, and with sizes that vary. The
@@ -119,10 +119,11 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], help="parts of architectures' names")
     parser.add_argument("--library", choices=("timm", "transformers"))
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--part", default="1/1", help="2/8: of each eight architectures the second")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     timm, transformers = load()
-    architectures, wrong = chosen(options.only, options.library), 0
+    architectures, wrong = chosen(options.only, options.library, options.part), 0
     for architecture in architectures:
         found = sweep(architecture, timm, transformers, options.device)
         wrong += bool(found)

@@ -25,7 +25,8 @@ _ROOT = Path(__file__).parent.parent
 def run_python(
     code: str, *, check: bool = True, ignore_warnings: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -c code`, with these variables more in the environment."""
+    """Run `python -c code` in the project's folder, with these variables more in its
+    environment."""
     waiting = _start()
     assert waiting.stdin is not None
     assert waiting.stdout is not None
@@ -33,7 +34,6 @@ def run_python(
         out, err = Path(folder, "out"), Path(folder, "err")
         request = {
             "code": code,
-            "folder": os.getcwd(),
             "environment": {**os.environ, **environment},
             "ignore": ignore_warnings,
             "files": [str(out), str(err)],
@@ -67,12 +67,9 @@ def wait() -> None:
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
-def _run(
-    code: str, folder: str, environment: dict[str, str], ignore: bool, files: list[str]
-) -> int:
+def _run(code: str, environment: dict[str, str], ignore: bool, files: list[str]) -> int:
     for number, file in enumerate(files, 1):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), number)
-    os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     main = sys.modules["__main__"] = ModuleType("__main__")

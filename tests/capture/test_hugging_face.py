@@ -3,16 +3,14 @@ that exports and in a fresh one that loads."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from tests.fresh import run_python
+
 pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers")
-ROOT = Path(__file__).parents[2]
 
 MODELS = """
 import sys
@@ -121,11 +119,8 @@ torch.testing.assert_close(run(ids[:, :2]), Plain()(ids[:, :2]))
 
 
 def run(code: str, folder: Path) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", MODELS + code, str(folder)]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": "."}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    given = f"import sys; sys.argv.append({str(folder)!r})\n"
+    run_python(given + MODELS + code, ignore_warnings=True)
 
 
 def test_caches_are_registered_as_the_errors_say(tmp_path):

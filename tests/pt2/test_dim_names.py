@@ -13,6 +13,7 @@ from torch import nn
 import lostwax
 from lostwax import Dim
 from lostwax.interop import from_torch, to_torch
+from tests.inductor import QUICKLY
 from tests.pt2.compare import assert_runs_alike, assert_same
 
 NAMES = ("batch", "seq_len", "height", "index", "int", "u0", "Max")
@@ -110,8 +111,7 @@ def test_inductor(program: Any, tmp_path: Any) -> None:
     """Its C++ knows a size by the first letter of its name."""
     import torch._inductor
 
-    quickly = {"aot_inductor.compile_wrapper_opt_level": "O0", "cpp.vec_isa_ok": False}
     path = torch._inductor.aoti_compile_and_package(
-        to_torch(program), package_path=str(tmp_path / "names.pt2"), inductor_configs=quickly
+        to_torch(program), package_path=str(tmp_path / "names.pt2"), inductor_configs=QUICKLY
     )
     assert_same(torch._inductor.aoti_load_package(path)(*OTHER_ARGS), Net()(*OTHER_ARGS))

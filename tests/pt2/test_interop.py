@@ -18,6 +18,7 @@ from examples.models import MODELS
 from lostwax import export
 from lostwax.errors import LoadError
 from lostwax.interop import from_torch, to_torch
+from tests.inductor import QUICKLY
 from tests.pt2.compare import assert_identical, assert_runs_alike, assert_same
 from tests.pt2.peer_programs import cases
 
@@ -139,13 +140,6 @@ def test_what_torch_cannot_describe() -> None:
 
 # -------------------------------------------------------------------------------- torch's consumers
 # onnx, onnxscript and executorch are in the extra `test`: without them these tests fail.
-
-# The C++ compiler takes nearly all of the time: half of it for what makes the result fast.
-QUICKLY = {
-    "aot_inductor.compile_wrapper_opt_level": "O0",
-    "cpp_cache_precompile_headers": False,
-    "cpp.vec_isa_ok": False,
-}
 
 
 def test_save(program: Any) -> None:

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import re
-import subprocess
 import sys
 import warnings
 import zipfile
@@ -22,6 +21,7 @@ from torch import nn
 
 import lostwax
 from lostwax.errors import InputValueError, SaveError
+from tests.fresh import run_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -272,8 +272,7 @@ print(json.dumps(found))
 
 @pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers")
 def test_a_llama_is_no_larger_than_torchs() -> None:
-    command = [sys.executable, "-c", LLAMA]  # transformers is not to be imported here
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    ran = run_python(LLAMA)  # transformers is not to be imported here
     found = json.loads(ran.stdout.splitlines()[-1])
     assert found["default"] == found["lines"]
     sizes = [len(found[each]) for each in ("none", "lines", "torch", "full")]

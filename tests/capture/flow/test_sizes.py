@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +14,7 @@ import lostwax
 from lostwax import Dim
 from lostwax.errors import ConstraintViolationError, LostwaxError
 from tests.capture.flow.sizes import PROGRAMS
+from tests.fresh import run_python
 
 
 def by_length(x: Tensor) -> Tensor:
@@ -147,15 +144,7 @@ for model in models:
 
 def test_decoders_of_any_length() -> None:
     pytest.importorskip("transformers")
-    root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", DECODERS],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": "."},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    run_python(DECODERS, ignore_warnings=True)
 
 
 def test_a_side_raises_by_a_size_that_the_example_has_not() -> None:

@@ -312,7 +312,8 @@ def _find_lambda(tree: ast.Module, code: CodeType) -> ast.Lambda:
 def _first_line(statement: Any) -> int:
     """Where it begins, with what decorates it."""
     decorators = getattr(statement, "decorator_list", ())
-    return min([statement.lineno, *[each.lineno for each in decorators]])
+    lines: list[int] = [statement.lineno, *[each.lineno for each in decorators]]
+    return min(lines)
 
 
 def _walk_codes(code: CodeType, path: _Path = ()) -> Iterator[tuple[_Path, CodeType]]:

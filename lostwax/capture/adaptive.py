@@ -16,8 +16,9 @@ import torch
 from torch import nn
 
 from lostwax import logs
+from lostwax.capture.attempt import Attempt
 from lostwax.capture.example_call import ExampleCall
-from lostwax.capture.export import export_call
+from lostwax.capture.export import Request, capture_call
 from lostwax.capture.python.functions_run import FunctionKeys, FunctionNotes, union, watch_functions
 from lostwax.capture.python.iterators import Stream, put_back_drawn
 from lostwax.capture.shapes.dims import Auto, Hint, Static
@@ -258,7 +259,7 @@ class Captured:
             lost = collect_changes(undo)
             # Noting each call costs time.
             notes = None if self._ran is None else watch_functions(undo)
-            return export_call(self.wrapped, args, kwargs, spec), lost, notes
+            return capture_call(Request(self.wrapped, args, kwargs), Attempt(spec)), lost, notes
 
         program, lost, notes = run_and_undo(work)
         lost += filter(None, [put_back_drawn(streams)])

@@ -8,12 +8,13 @@ errors of lostwax name all that they found at once, with lines and fixes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
 
-from lostwax.capture.export import export
+from lostwax.capture.attempt import Attempt
+from lostwax.capture.export import capture_call, read_request
 from lostwax.capture.python.baked_in import BakedIn, ReadsWatcher
 from lostwax.capture.python.functions_run import let_watch
 from lostwax.capture.shapes.marks import find_attached_spec
@@ -73,33 +74,33 @@ def draft_export(
     """
     report = DraftReport(dynamic_shapes=dynamic_shapes)
     reading = ReadsWatcher()
+    request, first = read_request(
+        mod,
+        args,
+        kwargs,
+        dynamic_shapes=dynamic_shapes,
+        strict=strict,
+        preserved=preserve_module_call_signature,
+        defers=prefer_deferred_runtime_asserts_over_guards,
+    )
+    attached = find_attached_spec(forward_of(mod), None)  # it stays what it is
 
-    def export_listing(undo: Undo) -> ExportedProgram:
+    def correct(attempt: Attempt, error: BaseException) -> Attempt | None:
+        if not isinstance(error, ConstraintViolationError) or attached is not None:
+            return None
+        if len(report.failures) == _MOST_ROUNDS:
+            return None
+        report.failures.append(error)
+        report.dynamic_shapes = error.dynamic_shapes
+        report.constraints = list(error.constraints)
+        spec = request.read_shapes(report.dynamic_shapes, report.constraints)
+        return replace(attempt, spec=spec)
+
+    def capture_listing(undo: Undo) -> ExportedProgram:
         let_watch(reading, undo)
-        return export(
-            mod,
-            args,
-            kwargs,
-            dynamic_shapes=report.dynamic_shapes,
-            strict=strict,
-            preserve_module_call_signature=preserve_module_call_signature,
-            prefer_deferred_runtime_asserts_over_guards=(
-                prefer_deferred_runtime_asserts_over_guards
-            ),
-            constraints=report.constraints,
-        )
+        return capture_call(request, first, correct)
 
-    while True:
-        try:
-            program = run_and_undo(export_listing)
-        except ConstraintViolationError as error:
-            attached = find_attached_spec(forward_of(mod), None)  # it stays what it is
-            if attached is not None or len(report.failures) == _MOST_ROUNDS:
-                raise
-            report.failures.append(error)
-            report.dynamic_shapes = error.dynamic_shapes
-            report.constraints = list(error.constraints)
-        else:
-            report.baked_in = reading.reads.values
-            program._report = report
-            return program
+    program = run_and_undo(capture_listing)
+    report.baked_in = reading.reads.values
+    program._report = report
+    return program

@@ -223,16 +223,6 @@ _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 
 
-def flatten_result(out: Any) -> tuple[list[Any], pytree.TreeSpec]:
-    """The leaves of what the module returns; lists that hooks have made are lists."""
-    outputs, spec = pytree.tree_flatten(out)
-    if any(isinstance(each, list) for each in outputs):
-        from lostwax.capture.flow.lists.growing import make_plain
-
-        return pytree.tree_flatten(make_plain(out))
-    return outputs, spec
-
-
 def check_leaves(leaves: Sequence[Any], what: str, paths: Callable[[], Iterable[str]]) -> None:
     """Refuse leaves of types that the specification does not allow. `paths` are their places."""
     for i, leaf in enumerate(leaves):

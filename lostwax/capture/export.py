@@ -7,7 +7,8 @@ graph of the log, and writes the signature. Must not know how operators are eval
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,18 +21,18 @@ from torch._ops import OpOverload
 from lostwax import collector
 from lostwax.branches import OUTERMOST
 from lostwax.capture import caches
+from lostwax.capture.attempt import Amend, Attempt, Retry, Settled, make_attempts
 from lostwax.capture.example_call import (
     argument_names,
     as_call,
     check_leaves,
     flat_names,
-    flatten_result,
     identifier,
     identifiers,
     leaves_of,
     refuse_unbound,
 )
-from lostwax.capture.inputs import AS_GIVEN, CaptureInputs, Otherwise
+from lostwax.capture.inputs import CaptureInputs
 from lostwax.capture.module_calls import PreservedCalls
 from lostwax.capture.patches import autocasting
 from lostwax.capture.patches import table as patches
@@ -72,15 +73,11 @@ from lostwax.capture.trace.grad_marks import (
 from lostwax.capture.trace.gradient_steps import give_own_leaf
 from lostwax.capture.trace.python_questions import refuse_version
 from lostwax.capture.trace.refusals import refuse_caught, refuse_failed
-from lostwax.capture.trace.single_step_composites import COMPOSITES, Kept
+from lostwax.capture.trace.single_step_composites import Kept, read_keep
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import (
-    CaptureError,
-    DataDependentError,
-    LostwaxError,
     asks_data,
     collect_errors,
-    find_own_error,
 )
 from lostwax.fake import autocast
 from lostwax.fake.mode import retire
@@ -147,114 +144,144 @@ def export(
     before, read nothing outside, and give the same program twice.
     The module is not changed, nothing is computed and no weight is copied.
     """
-    _check_control_flow(control_flow)
-    kept = _read_keep(keep)
-    call_args, call_kwargs = as_call(args, kwargs)
-    dynamic_shapes = find_attached_spec(forward_of(mod), dynamic_shapes)
-    spec = None
-    if dynamic_shapes is not None or constraints or _has_marks(call_args, call_kwargs):
+    request, attempt = read_request(
+        mod,
+        args,
+        kwargs,
+        dynamic_shapes=dynamic_shapes,
+        strict=strict,
+        preserved=preserve_module_call_signature,
+        defers=prefer_deferred_runtime_asserts_over_guards,
+        constraints=constraints,
+        keep=keep,
+        control_flow=control_flow,
+    )
+    return capture_call(request, attempt)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be exported. It stays the same from attempt to attempt."""
+
+    mod: nn.Module | Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    keep: Kept = frozenset()
+    """The composite operators that stay single nodes."""
+    preserved: Sequence[str] = ()
+    """The submodules whose calls the program describes."""
+    control_flow: str = "capture"
+    strict: bool = False
+    defers: bool = False
+    """Are relations between Dims that nobody declared checked at each call?"""
+
+    def read_shapes(self, dynamic_shapes: Any, constraints: Sequence[str]) -> Spec | None:
+        """The sizes and numbers that vary; None if nothing does."""
+        if dynamic_shapes is None and not constraints and not _has_marks(self.args, self.kwargs):
+            return None
         from lostwax.capture.shapes.spec import resolve_spec
 
-        spec = resolve_spec(dynamic_shapes, mod, call_args, call_kwargs, constraints)
-        spec.defers = prefer_deferred_runtime_asserts_over_guards
-    preserved = preserve_module_call_signature
-    call = partial(export_call, mod, call_args, call_kwargs, spec, kept, preserved, control_flow)
-    if strict:
+        spec = resolve_spec(dynamic_shapes, self.mod, self.args, self.kwargs, constraints)
+        spec.defers = self.defers
+        return spec
+
+
+def read_request(
+    mod: nn.Module | Callable[..., Any],
+    args: Any,
+    kwargs: Mapping[str, Any] | None,
+    *,
+    dynamic_shapes: Any,
+    constraints: Sequence[str] = (),
+    keep: Any = (),
+    control_flow: Any = "capture",
+    preserved: Sequence[str] = (),
+    strict: bool = False,
+    defers: bool = False,
+) -> tuple[Request, Attempt]:
+    """Check the arguments of an export. Returns what is to be exported, and the first attempt."""
+    if control_flow not in ("capture", "refuse", "sizes"):
+        kinds = '"capture", "sizes" or "refuse"'
+        raise ValueError(f"control_flow= takes {kinds}, not {control_flow!r}")
+    kept = read_keep(keep)
+    call_args, call_kwargs = as_call(args, kwargs)
+    request = Request(mod, call_args, call_kwargs, kept, preserved, control_flow, strict, defers)
+    declared = find_attached_spec(forward_of(mod), dynamic_shapes)
+    spec = request.read_shapes(declared, constraints)
+    splits = control_flow == "sizes" and spec is not None
+    return request, Attempt(spec, settled=Settled() if splits else None)
+
+
+# ------------------------------------------------------------------------------------ the attempts
+
+
+def capture_call(request: Request, attempt: Attempt, amend: Amend | None = None) -> ExportedProgram:
+    """The program of a request: one attempt after the other, until one makes it. `amend` finds the
+    next where no `Retry` does."""
+    with one_at_a_time, collect_errors():  # an export within another's module is its own affair
+        return make_attempts(
+            partial(_make_attempt, request), attempt, partial(_find_retry, request), amend
+        )
+
+
+def _find_retry(request: Request, attempt: Attempt, error: BaseException) -> Retry | None:
+    """What may follow if an attempt ends with an error: both ways of the control flow."""
+    is_flow = attempt.plans or attempt.settled is not None or asks_data(error)
+    if not is_flow or request.control_flow == "refuse":
+        return None
+    from lostwax.capture.flow.retry import Refused
+
+    return Refused(error)
+
+
+def _make_attempt(request: Request, attempt: Attempt) -> ExportedProgram:
+    """Capture a call. More captures may be needed to know that the program is right; what stops one
+    of them stops the attempt."""
+    capture = partial(_capture_and_compare, request)
+    if attempt.plans:
+        from lostwax.capture.flow.hooked import capture_with_hooks
+
+        capture = partial(capture_with_hooks, capture)
+    if request.strict:
         from lostwax.capture.strict.twice import capture_strictly
 
-        program = capture_strictly(call)
-    else:
-        program = call()
-    if hasattr(dynamic_shapes, "dynamic_shapes"):  # a collection
-        from lostwax.capture.shapes.collect import AdditionalInputs
-
-        if isinstance(dynamic_shapes, AdditionalInputs):
-            dynamic_shapes.check(program)
+        capture = partial(capture_strictly, capture)
+    program = capture(attempt)
+    if attempt.spec is not None and attempt.spec.check_more_calls is not None:
+        attempt.spec.check_more_calls(program)
     return program
 
 
-def export_call(
-    mod: nn.Module | Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    spec: Spec | None,
-    keep: Kept = frozenset(),
-    preserved: Sequence[str] = (),
-    control_flow: str = "capture",
-) -> ExportedProgram:
-    """As `export`, for validated arguments; `spec` lists the sizes and numbers that vary."""
-    call = (mod, args, kwargs, spec, keep, preserved)
-    splits = None
-    if control_flow == "sizes" and spec is not None:
-        from lostwax.capture.flow.sizes import Splits
+def _capture_and_compare(request: Request, attempt: Attempt) -> ExportedProgram:
+    """The program, if it holds for the next call, too."""
 
-        splits = Splits()
+    def capture_once(attempt: Attempt) -> ExportedProgram:
+        return Capture(request, attempt).run()
 
-    def capture_once(otherwise: Otherwise = AS_GIVEN) -> ExportedProgram:
-        try:
-            return run(False, otherwise)
-        except UntrackedError:
-            pass  # not here: the error would keep the first capture alive
-        return run(True, otherwise)
+    def capture() -> ExportedProgram:
+        return choose_program(capture_once(attempt), capture_once, attempt)
 
-    def run(tracked: bool, otherwise: Otherwise) -> ExportedProgram:
-        capture = Capture(*call, tracked, otherwise)
-        capture.env.splits = splits
-        return capture.run()
+    program, told = note_warnings(capture)
+    if told:
+        from lostwax.capture.next_call import check_next_call
 
-    def capture_best() -> ExportedProgram:
-        return choose_program(capture_once(), capture_once)
-
-    def capture_all() -> ExportedProgram:
-        try:
-            program, told = note_warnings(capture_best)
-            if told:
-                from lostwax.capture.next_call import check_next_call
-
-                check_next_call(program, capture_best, told[0])
-            return program
-        except LostwaxError:
-            raise
-        except Exception as error:
-            own = find_own_error(error)
-            if own is None:
-                raise
-        raise own
-
-    with one_at_a_time:
-        if splits is None:
-            try:
-                return capture_all()
-            except (DataDependentError, CaptureError) as error:
-                if control_flow == "refuse" or not asks_data(error):
-                    raise
-        from lostwax.capture.flow.retry import capture_flow
-
-        return capture_flow(capture_all, splits)
+        check_next_call(program, capture, told[0])
+    return program
 
 
 class Capture:
     """One capture of one call."""
 
-    def __init__(
-        self,
-        mod: nn.Module | Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        spec: Spec | None,
-        keep: Kept,
-        preserved: Sequence[str],
-        tracked: bool,
-        otherwise: Otherwise = AS_GIVEN,
-    ) -> None:
-        """`tracked`: autograd records, too. `otherwise`: which tensors are taken for one."""
+    def __init__(self, request: Request, attempt: Attempt) -> None:
+        mod, args, kwargs = request.mod, request.args, request.kwargs
         self.call = mod
         self.args, self.kwargs = args, kwargs
         self.root = find_root_module(mod)
         self.state = ModuleState(self.root)
-        self.calls = PreservedCalls(self.state.places, preserved)
-        provenance = Provenance(self.state.paths, self.calls if preserved else None)
-        self.tracer = self.calls.tracer = Tracer(provenance, keep=keep, tracked=tracked)
+        self.calls = PreservedCalls(self.state.places, request.preserved)
+        provenance = Provenance(self.state.paths, self.calls if request.preserved else None)
+        self.tracer = Tracer(provenance, keep=request.keep, tracked=attempt.tracked)
+        self.calls.tracer = self.tracer
         self.grad = torch.is_grad_enabled()
         self.settings = settings_now()
         forward = forward_of(mod)
@@ -268,15 +295,19 @@ class Capture:
         )
         assert self.tracer.shape_env is not None
         self.env = self.tracer.shape_env
+        if attempt.settled is not None:
+            from lostwax.capture.flow.sizes import Splits
+
+            self.env.splits = Splits(attempt.settled)
         self.symbols = None
-        if spec is not None:
+        if attempt.spec is not None:
             from lostwax.capture.shapes.symbols import Symbols
 
             own = {id(slot.tensor) for slot in self.state.slots}
-            self.symbols = Symbols(self.env, spec, self.leaves, own, otherwise.agreed)
-        self.otherwise = otherwise
+            self.symbols = Symbols(self.env, attempt.spec, self.leaves, own, attempt.agreed)
+        self.attempt = attempt
         self.was_alone = is_alone()
-        self.refusals: list[LostwaxError] = []
+        self.refusals: list[BaseException] = []
         """What of ours was raised, also where the user's code caught it."""
         self.retiring = True
         """Must the fakes refuse to be used afterwards? Another thread may have taken one out of the
@@ -296,7 +327,7 @@ class Capture:
         claim_fakes(tracer, undo)
         inputs = self.inputs = CaptureInputs(tracer, self.state)
         undo.add(self._retire_fakes)
-        inputs.enter_call(self.leaves, self.names, self.symbols, self.otherwise)
+        inputs.enter_call(self.leaves, self.names, self.symbols, self.attempt)
         tracer.differentiable = self.grad and inputs.is_differentiable
         tracer.sees_gradients = self.grad
         check_hooks(tracer, self.state.modules)
@@ -322,7 +353,7 @@ class Capture:
             tell_of_changes(containers, reach.functions)
             if tracer.state_views:
                 self._check_versions()
-            outputs, self.out_spec = flatten_result(out)
+            outputs, self.out_spec = _flatten_result(out)
             check_leaves(outputs, "the result", lambda: leaf_paths(self.out_spec))
             kept = self._find_changes(outputs)
             if self.grad:
@@ -413,7 +444,7 @@ class Capture:
         args, kwargs = unflatten_leaves(self.inputs.call_leaves, self.in_spec)
         with self.tracer.provenance.watch_calls(sys._getframe()):
             out = self._compute_result(args, kwargs)
-        outputs, spec = flatten_result(out)
+        outputs, spec = _flatten_result(out)
         self._copy_literals(outputs)
         run = self._record_call(outputs, spec)
         self.tracer.doubts.settle(self.env, run.steps, run.results)
@@ -639,28 +670,18 @@ def _drop_unused_state(program: ExportedProgram) -> ExportedProgram:
 _PARAMETER, _BUFFER = InputKind.PARAMETER, InputKind.BUFFER
 
 
-def _check_control_flow(control_flow: Any) -> None:
-    if control_flow not in ("capture", "refuse", "sizes"):
-        kinds = '"capture", "sizes" or "refuse"'
-        raise ValueError(f"control_flow= takes {kinds}, not {control_flow!r}")
-
-
-def _read_keep(keep: Any) -> Kept:
-    if isinstance(keep, str) and keep == "composite":
-        return COMPOSITES
-    is_list = isinstance(keep, Iterable) and not isinstance(keep, str)
-    found = list(keep) if is_list else [keep]
-    wrong = [each for each in found if not (is_list and isinstance(each, OpOverload))]
-    if wrong:
-        raise TypeError(
-            f'keep= takes a list of operators, or "composite", not {wrong[0]!r}\n'
-            "  instead: overloads such as torch.ops.aten.linear.default"
-        )
-    return frozenset(found)
-
-
 def _has_marks(*call: Any) -> bool:
     return any(isinstance(x, torch.Tensor) and marks_of(x) for x in leaves_of(*call))
+
+
+def _flatten_result(out: Any) -> tuple[list[Any], pytree.TreeSpec]:
+    """The leaves of what the module returns; lists that hooks have made are lists."""
+    outputs, spec = pytree.tree_flatten(out)
+    if any(isinstance(each, list) for each in outputs):
+        from lostwax.capture.flow.lists.growing import make_plain
+
+        return pytree.tree_flatten(make_plain(out))
+    return outputs, spec
 
 
 def _argument_spec(value: Any, arg: Any) -> ArgumentSpec:

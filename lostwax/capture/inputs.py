@@ -16,6 +16,7 @@ import torch
 
 from lostwax.capture.aliasing import state_views
 from lostwax.capture.aliasing.storage import check_layout
+from lostwax.capture.attempt import Attempt
 from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.python.code_names import outline
 from lostwax.capture.state.module_state import ModuleState, StateSlot, check_replacement_type
@@ -46,20 +47,6 @@ class ReplacedState(NamedTuple):
     held: FakeTensor
 
 
-class Otherwise(NamedTuple):
-    """How a call is captured otherwise than it is given, to find out whether that matters."""
-
-    apart: bool = False
-    """A tensor that is passed several times becomes several tensors that share memory."""
-    agreed: bool = True
-    """These have the same sizes."""
-    joined: tuple[Ref, ...] = ()
-    """Two inputs, or state and an input, that become one tensor."""
-
-
-AS_GIVEN = Otherwise()
-
-
 class CaptureInputs:
     """The inputs of one capture, in order."""
 
@@ -88,15 +75,15 @@ class CaptureInputs:
         self.names: list[str] = []
 
     def enter_call(
-        self, leaves: list[Any], names: list[str], symbols: Symbols | None, otherwise: Otherwise
+        self, leaves: list[Any], names: list[str], symbols: Symbols | None, attempt: Attempt
     ) -> None:
         """Add the leaves of the user's call."""
         values = symbols.values if symbols else [None] * len(leaves)
         self.leaves, self.names = leaves, names
-        if not otherwise.apart:
+        if not attempt.apart:
             self._find_doubles(leaves)
-        if otherwise.joined:
-            first, second = otherwise.joined
+        if attempt.joined:
+            first, second = attempt.joined
             assert isinstance(second, int)  # state comes first
             self.doubles[second] = first
         for i, (leaf, name, value) in enumerate(zip(leaves, names, values, strict=True)):

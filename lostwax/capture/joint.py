@@ -14,8 +14,9 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 
+from lostwax.capture.attempt import Attempt
 from lostwax.capture.example_call import as_call
-from lostwax.capture.export import Capture
+from lostwax.capture.export import Capture, Request
 from lostwax.capture.shapes.marks import find_attached_spec
 from lostwax.capture.shapes.spec import Spec, resolve_spec
 from lostwax.capture.state.root_module import forward_of
@@ -93,7 +94,7 @@ class _Joint(Capture):
     def __init__(
         self, mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None
     ) -> None:
-        super().__init__(mod, args, kwargs, spec, frozenset(), (), tracked=True)
+        super().__init__(Request(mod, args, kwargs), Attempt(spec, tracked=True))
         self.lines = _BackwardLines(self.state.paths)
         self.tracer.provenance = self.lines
         self.tracer.gradless = True

@@ -15,7 +15,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from lostwax.capture.inputs import Otherwise
+from lostwax.capture.attempt import Attempt
 from lostwax.ir.data import Asks, Question, Ref
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.program import ExportedProgram
@@ -24,18 +24,19 @@ from lostwax.ir.signature import InputKind
 
 
 def choose_program(
-    made: ExportedProgram, capture: Callable[[Otherwise], ExportedProgram]
+    made: ExportedProgram, capture: Callable[[Attempt], ExportedProgram], attempt: Attempt
 ) -> ExportedProgram:
-    """The program, or one that holds for more calls: whether tensors are one or several."""
+    """The program that an attempt has made, or one that holds for more calls: whether tensors are
+    one or several."""
     asks = made.asks
     if asks is None:
         return made
     asked = [q for q in asks.questions if q.what == ONE]
     try:  # the module's own code may raise anything: then it matters
         if asks.same:
-            return _take_apart(made, capture)
+            return _take_apart(made, capture, replace(attempt, apart=True))
         if len(asked) == 1 and not made.range_constraints:
-            one = capture(Otherwise(joined=asked[0].of))
+            one = capture(replace(attempt, joined=asked[0].of))
             if _compute_the_same(one, made):
                 return _without_question(made, asked)
     except Exception:
@@ -44,10 +45,10 @@ def choose_program(
 
 
 def _take_apart(
-    one: ExportedProgram, capture: Callable[[Otherwise], ExportedProgram]
+    one: ExportedProgram, capture: Callable[[Attempt], ExportedProgram], attempt: Attempt
 ) -> ExportedProgram:
     """A program that holds for several tensors, too, if there is one."""
-    found = capture(Otherwise(apart=True))
+    found = capture(attempt)
     assert one.asks is not None
     assert found.asks is not None
     group = {ref for each in one.asks.same for ref in each}
@@ -55,7 +56,7 @@ def _take_apart(
     if len(asked) > 1 or not _compute_the_same(one, found):
         return one
     if one.range_constraints:
-        found = capture(Otherwise(apart=True, agreed=False))
+        found = capture(replace(attempt, agreed=False))
     return _without_question(found, asked)
 
 

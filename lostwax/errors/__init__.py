@@ -16,6 +16,7 @@ from lostwax.errors.base import (
     collect_errors,
     did_you_mean,
     find_own_error,
+    note_made,
 )
 from lostwax.errors.making import (
     CaptureError,
@@ -134,4 +135,5 @@ __all__ = [
     "collect_errors",
     "did_you_mean",
     "find_own_error",
+    "note_made",
 ]

@@ -32,8 +32,7 @@ class LostwaxError(Exception):
         super().__init__(*args)
         frame = find_user_frame(sys._getframe(1))
         self.span = None if frame is None else locate_span(frame)
-        for seen in _watching.lists[-1:]:
-            seen.append(self)
+        note_made(self)
 
     def __str__(self) -> str:
         """The message, with the code in its first line and the guilty part of the user's line
@@ -58,17 +57,23 @@ _CODE = re.compile(r"^\[LW\d{4}\] ")
 
 
 class _Watching(threading.local):
-    lists: tuple[list[LostwaxError], ...] = ()
+    lists: tuple[list[BaseException], ...] = ()
 
 
 _watching = _Watching()
 
 
+def note_made(error: BaseException) -> None:
+    """Put an error of ours onto the list that `collect_errors` makes."""
+    for seen in _watching.lists[-1:]:
+        seen.append(error)
+
+
 @contextmanager
-def collect_errors() -> Iterator[list[LostwaxError]]:
+def collect_errors() -> Iterator[list[BaseException]]:
     """List the errors that are made inside, also those that the user's code catches: after a
     refusal, eager would not go on as that code does."""
-    before, seen = _watching.lists, list[LostwaxError]()
+    before, seen = _watching.lists, list[BaseException]()
     _watching.lists = (*before, seen)
     try:
         yield seen

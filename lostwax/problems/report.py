@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,8 @@ from torch import nn
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from lostwax.capture.export import export
+from lostwax.capture.attempt import Attempt
+from lostwax.capture.export import capture_call, read_request
 from lostwax.capture.python.baked_in import ReadsWatcher
 from lostwax.capture.python.functions_run import let_watch
 from lostwax.dialects.edge import lower_to_edge
@@ -46,6 +48,8 @@ from lostwax.pte.lowering.state import State
 from lostwax.undo.undo import Undo, run_and_undo
 
 MOST_ROUNDS = 50
+_TOO_MANY = "too many problems"
+_WHOLE = "the refusal is of the call as a whole"
 
 
 def report(
@@ -82,7 +86,6 @@ class _Work:
     ) -> None:
         self.mod, self.args, self.kwargs = mod, args, kwargs
         self.shapes, self.strict, self.flow = shapes, strict, flow
-        self.constraints: list[str] = []
         self.findings: list[Finding] = []
         self.stages: list[str] = []
         self.stopped = ""
@@ -95,46 +98,59 @@ class _Work:
     def capture(self) -> ExportedProgram | None:
         given = self.args if isinstance(self.args, (tuple, list)) else (self.args,)
         with GoingOn(copy_call(self.mod, tuple(given), self.kwargs)) as going_on:
-            for _ in range(MOST_ROUNDS):
-                going_on.start_again()
-                try:
-                    return run_and_undo(self._export)
-                except ConstraintViolationError as error:
-                    self._note_violations(error)
-                    if error.dynamic_shapes is None:
-                        break
-                    self.shapes = error.dynamic_shapes
-                    self.constraints = list(error.constraints)
-                except LostwaxError as error:
-                    finding = self._read_error(error)
-                    self.findings.append(finding)
-                    span = error.span
-                    if span is None or self._is_callers(span):
-                        self.stopped = "the refusal is of the call as a whole"
-                        return None
-                    if reason := going_on.replace(span):
-                        self.stopped = f"nothing can stand in at {finding.place}: {reason}"
-                        return None
-                    self.stood_in.add((span.file, span.line))
-                except Exception as error:  # of the model's own, perhaps after what stood in
-                    place = find_raised(error)
-                    where = "" if place is None else f"{place[0]}:{place[1]}: "
-                    self.stopped = f"{where}{type(error).__name__}: {error}"
-                    return None
-        self.stopped = "too many problems"
+            try:
+                return run_and_undo(partial(self._export, going_on))
+            except LostwaxError as error:
+                if not self.stopped:  # it is of the declarations
+                    self.findings.append(self._read_error(error))
+                    self.stopped = _WHOLE
+            except Exception as error:  # of the model's own, perhaps after what stood in
+                place = find_raised(error)
+                where = "" if place is None else f"{place[0]}:{place[1]}: "
+                self.stopped = f"{where}{type(error).__name__}: {error}"
         return None
 
-    def _export(self, undo: Undo) -> ExportedProgram:
+    def _export(self, going_on: GoingOn, undo: Undo) -> ExportedProgram:
         let_watch(self.reading, undo)
-        return export(
+        request, first = read_request(
             self.mod,
             self.args,
             self.kwargs or None,
             dynamic_shapes=self.shapes,
-            constraints=self.constraints,
             strict=self.strict,
-            control_flow=self.flow,  # type: ignore[arg-type]
+            control_flow=self.flow,
         )
+        rounds = iter(range(MOST_ROUNDS - 1))
+
+        def go_on(attempt: Attempt, error: BaseException) -> Attempt | None:
+            spec = attempt.spec
+            if isinstance(error, ConstraintViolationError):
+                self._note_violations(error)
+                if error.dynamic_shapes is None:
+                    self.stopped = _TOO_MANY
+                else:
+                    spec = request.read_shapes(error.dynamic_shapes, list(error.constraints))
+            elif isinstance(error, LostwaxError):
+                self._note_refusal(error, going_on)
+            else:
+                return None
+            if next(rounds, None) is None:
+                self.stopped = self.stopped or _TOO_MANY
+            going_on.start_again()
+            return None if self.stopped else replace(first, spec=spec)
+
+        return capture_call(request, first, go_on)
+
+    def _note_refusal(self, error: LostwaxError, going_on: GoingOn) -> None:
+        """Note a refusal, and let something stand in for the expression that it is of."""
+        finding, span = self._read_error(error), error.span
+        self.findings.append(finding)
+        if span is None or self._is_callers(span):
+            self.stopped = _WHOLE
+        elif reason := going_on.replace(span):
+            self.stopped = f"nothing can stand in at {finding.place}: {reason}"
+        else:
+            self.stood_in.add((span.file, span.line))
 
     def _is_callers(self, span: Span) -> bool:
         """Is it the line that asks for the report? Then nothing of the module was running."""

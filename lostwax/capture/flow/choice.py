@@ -37,11 +37,11 @@ from lostwax.capture.flow.merging import (
     is_same_number,
 )
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
+from lostwax.capture.flow.retry import SidesDiffer
 from lostwax.capture.flow.rewriting.names import LEFT, RESULT, is_of_hooks, is_ours, show_name
 from lostwax.capture.flow.truths import KEPT, UNSET, find_known, make_tensor
 from lostwax.capture.python.containers import GONE
 from lostwax.capture.python.module_hooks import find_kept
-from lostwax.capture.trace.grad_marks import UntrackedError
 from lostwax.capture.trace.gradient_steps import hand_through
 from lostwax.capture.trace.refusals import refuse_symbol
 from lostwax.capture.trace.tracer import Tracer
@@ -49,7 +49,7 @@ from lostwax.errors import CaptureError, LostwaxError, asks_data
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.handlers import is_caught
-from lostwax.location import Location, locate_line
+from lostwax.location import locate_line
 from lostwax.sym import BoolExpr, Expr
 
 
@@ -63,15 +63,6 @@ class Site(NamedTuple):
     variable, and whether it is `and`."""
     read_last: tuple[str, ...] = ()
     """The variables that are read when the function is left: by a `finally`."""
-
-
-class ExtendError(BaseException):
-    """The sides of an `if` do not agree where it ends: they have to go on to the end of its
-    function. (No `Exception`: the user's code is not to catch it.)"""
-
-    def __init__(self, frame: FrameType, site: Site, where: Location, why: Differ) -> None:
-        self.code, self.site, self.where, self.why = frame.f_code, site, where, why
-        super().__init__(str(why))
 
 
 def read_variables(frame: FrameType) -> dict[str, Any]:
@@ -130,7 +121,7 @@ class Choice:
         """The side has raised."""
         if self._is_inline:
             raise error
-        is_ours = isinstance(error, (LostwaxError, RecursionError, UntrackedError))
+        is_ours = isinstance(error, (LostwaxError, RecursionError))
         is_ours = is_ours or asks_data(error)
         if is_ours and self._tried is not None:  # as with the example's sizes, then
             error, is_ours = self._tried, False
@@ -253,7 +244,8 @@ class Choice:
             variables = self._plan_variables(merging)
             places = self._plan_places(merging)
         except Differ as error:
-            raise ExtendError(self._frame, self._site, self._where, error) from None
+            at = (self._site.line, self._site.column)
+            raise SidesDiffer(self._frame.f_code, at, self._where, error) from None
         results = self._append(merging)
         self._given = {name: build(results) for name, build in variables.items()}
         for place, content in places:

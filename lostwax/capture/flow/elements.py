@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from lostwax.capture.flow.retry import MoreElements
 from lostwax.capture.flow.rewriting.picks import Pick
 from lostwax.capture.flow.truths import KEYS, combine, is_open_number, make_tensor
 from lostwax.errors import CaptureError
@@ -22,15 +23,6 @@ PASSING_ON.add(__file__)
 _MOST = 128
 _LISTS = (list, tuple, nn.ModuleList, nn.Sequential, nn.ParameterList)
 _DICTS = (dict, nn.ModuleDict, nn.ParameterDict)
-
-
-class PickError(BaseException):
-    """There are more elements than the code is written for. (No `Exception`: the user's code is not
-    to catch it.)"""
-
-    def __init__(self, frame: FrameType, pick: Pick) -> None:
-        self.code, self.pick = frame.f_code, pick
-        super().__init__(pick)
 
 
 class Pickable(NamedTuple):
@@ -141,7 +133,7 @@ def _check_count(count: int, pick: Pick, frame: FrameType) -> None:
             instead="pick a row of one tensor, torch.stack(tensors)[i]",
         )
     if count > pick.most:
-        raise PickError(frame, pick._replace(most=count))
+        raise MoreElements(frame, pick._replace(most=count))
 
 
 def _is_read_as(values: Any, kinds: tuple[type, ...]) -> bool:

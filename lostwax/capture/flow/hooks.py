@@ -26,6 +26,7 @@ from lostwax.capture.flow.lists.growing import GrowingList
 from lostwax.capture.flow.merging import NOTHING
 from lostwax.capture.flow.repetition import LoopSite, Repetition
 from lostwax.capture.flow.rewriting.picks import Pick
+from lostwax.capture.flow.rewriting.recompile import Hooks
 from lostwax.capture.flow.stand_ins import TRUTHS, are_compared, find_stand_in
 from lostwax.capture.flow.truths import (
     KEPT,
@@ -55,7 +56,7 @@ PASSING_ON.add(__file__)
 _JOINING = (enumerate, zip, reversed)
 
 
-class Hooks:
+class CaptureHooks(Hooks):
     kept, unset, nothing = KEPT, UNSET, NOTHING
 
     def choose(
@@ -292,4 +293,4 @@ class Hooks:
         return Repetition(tracer, sys._getframe(1), LoopSite(*at), names, inside, after)
 
 
-HOOKS = Hooks()
+HOOKS = CaptureHooks()

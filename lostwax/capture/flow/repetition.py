@@ -27,7 +27,6 @@ from lostwax.capture.flow.heap import ChangedPlace, Changes, Heap, Unmovable, re
 from lostwax.capture.flow.items import OPEN
 from lostwax.capture.flow.lists.growing import GrowingList
 from lostwax.capture.flow.lists.growth import (
-    GrowError,
     Growth,
     Store,
     find_makers,
@@ -49,10 +48,10 @@ from lostwax.capture.flow.merging import (
 )
 from lostwax.capture.flow.numbers import DTYPES, FLOATS, INTEGERS, find_kind, hold_number
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
+from lostwax.capture.flow.retry import ListGrows
 from lostwax.capture.flow.rewriting.appends import APPENDS, GUARDED, READS
 from lostwax.capture.flow.truths import KEPT, UNSET, find_known, find_undecided, is_of_data
 from lostwax.capture.python.containers import GONE, items
-from lostwax.capture.trace.grad_marks import UntrackedError
 from lostwax.capture.trace.gradient_steps import hand_through
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError, asks_data
@@ -229,7 +228,7 @@ class Repetition:
     def fail(self, error: BaseException) -> None:
         """The condition or the body has raised."""
         close_regions(self._around)
-        is_ours = isinstance(error, (LostwaxError, UntrackedError)) or asks_data(error)
+        is_ours = isinstance(error, LostwaxError) or asks_data(error)
         if is_ours or not isinstance(error, Exception):
             raise error
         raise CaptureError(
@@ -372,14 +371,14 @@ class Repetition:
             at = (self._site.line, self._site.column, APPENDS)
             makers = find_makers(place.holder, self._frame)
             refusal = refuse_held(place, self._where)
-            raise GrowError(self._frame.f_code, at, makers, refusal)
+            raise ListGrows(self._frame.f_code, at, makers, refusal)
         is_scan = self._is_scan() and not self._site.keeps
         self._growths[key] = Growth(self._tracer, place, self._where, is_scan)
 
     def _ask_whole(self, refusal: CaptureError) -> NoReturn:
         """The body reads what earlier turns have appended."""
         at = (self._site.line, self._site.column, READS)
-        raise GrowError(self._frame.f_code, at, [], refusal)
+        raise ListGrows(self._frame.f_code, at, [], refusal)
 
     def _leave_early(self) -> None:
         """It is no `scan`: how many turns it has is known only when it has run."""
@@ -603,7 +602,7 @@ class Repetition:
         items, length = self._find_items(), unwrap(self._numbers.shape[0])
         if is_of_data(holds := items.more(items.start)) and not self._site.is_settled:
             at = (self._site.line, self._site.column, GUARDED)
-            raise GrowError(self._frame.f_code, at, [], self._refuse(_RUNS))
+            raise ListGrows(self._frame.f_code, at, [], self._refuse(_RUNS))
         self._check_runs(holds, _RUNS)
         turns = Turns(self._turns, unwrap(self._at), unwrap(items.start), items.step, length)
         take_selections(self._loop, self._body, turns)

@@ -1,163 +1,185 @@
-"""Captures again where Python's control flow depends on data, with hooks in the functions that ask.
+"""What stops a capture where control flow depends on data, and how the next attempt differs.
 
-Nothing is changed until a capture meets such a question: then it is begun anew, and the function
-that asked has hooks (`rewriting/recompile.py`). Must not know how a capture works.
+Nothing is changed until a capture meets such a question. The next attempt has a plan for the
+function that asked: hooks in it, or an `if` whose sides go on to its end, or a list to which a loop
+appends (`rewriting/recompile.py`). Must not know how a capture works.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from types import CodeType, FrameType, FunctionType, TracebackType
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from dataclasses import replace
+from types import CodeType, FrameType, TracebackType
+from typing import Any
 
-from lostwax.capture import threads
-from lostwax.capture.aliasing.attributes import watch_tensors
-from lostwax.capture.flow.choice import ExtendError
-from lostwax.capture.flow.elements import PickError
-from lostwax.capture.flow.heap import Heap
-from lostwax.capture.flow.hooks import HOOKS
-from lostwax.capture.flow.lists.growth import GrowError
-from lostwax.capture.flow.merging import Makers
-from lostwax.capture.flow.open_regions import close_regions, count_open
+from lostwax.capture.attempt import Attempt, Retry
+from lostwax.capture.flow.merging import Differ, Makers
 from lostwax.capture.flow.rewriting.appends import GUARDED, RUNS
-from lostwax.capture.flow.rewriting.exits import NotRewritable
 from lostwax.capture.flow.rewriting.picks import Pick
 from lostwax.capture.flow.rewriting.recompile import (
     FunctionKey,
     Plan,
+    Plans,
+    find_obstacle,
     forget_functions,
     is_lambda,
     key_of,
     picks_element,
-    rewrite,
 )
-from lostwax.capture.flow.sizes import SplitError, Splits
 from lostwax.capture.flow.stand_ins import can_have_hooks
-from lostwax.capture.python.functions_run import find_watcher, let_watch
 from lostwax.errors import (
     CaptureError,
     ConstraintViolationError,
     ContradictionError,
     DataDependentError,
 )
-from lostwax.location import NOWHERE, is_user_code, locate_line
-from lostwax.undo.undo import Undo, run_and_undo
-
-T = TypeVar("T")
+from lostwax.location import Location, is_user_code
 
 
-def capture_flow(capture: Callable[[], T], splits: Splits | None = None) -> T:
-    """What the capture gives, if need be with hooks in functions."""
-    try:
-        return _capture_until_known(capture, splits)
-    finally:
-        forget_functions()
+class SizeBranch(Retry):
+    """Python asks about a declared size, and both ways are wanted."""
+
+    def __init__(self, code: CodeType, line: int) -> None:
+        self.code, self.line = code, line
+        super().__init__("a branch on a declared size")
+
+    def amend(self, attempt: Attempt) -> Attempt:
+        plans = _add_hooks(attempt.plans, key_of(self.code)) or _pick(attempt.plans, self)
+        if plans is not None:
+            return replace(attempt, plans=plans)
+        assert attempt.settled is not None
+        return replace(attempt, settled=attempt.settled.settle((self.code.co_filename, self.line)))
 
 
-def _capture_until_known(capture: Callable[[], T], splits: Splits | None) -> T:
-    plans: dict[FunctionKey, Plan] = {}
+class MoreElements(Retry):
+    """Data pick one of more elements than the code is written for."""
 
-    def give_way(refusal: Exception) -> bool:
-        """Do without something that was kept, for which this may be refused. Returns whether there
-        is such a thing."""
-        if _let_run(plans):
-            return True
-        may_settle = splits is not None and not getattr(refusal, "is_final", False)
-        return may_settle and splits.settle_last(refusal)  # type: ignore[union-attr]
+    def __init__(self, frame: FrameType, pick: Pick) -> None:
+        self.code, self.pick = frame.f_code, pick
+        super().__init__(pick)
 
-    while True:
-        try:
-            return _capture_with(plans, capture) if plans else capture()
-        except SplitError as error:
-            assert splits is not None
-            asking = key_of(error.code)
-            if asking not in plans and _find_obstacle(asking) is None:
-                plans[asking] = Plan()
-            elif not _pick(plans, error):
-                splits.settle(error.code.co_filename, error.line)
-        except PickError as error:
-            plans[key_of(error.code)] = _set_pick(plans[key_of(error.code)], error.pick)
-        except ExtendError as error:
-            try:
-                _extend(plans, error)
-            except CaptureError as refusal:
-                if not give_way(refusal):
-                    raise
-        except GrowError as error:
-            if not (_grow(plans, error) or give_way(error.refusal)):
-                raise error.refusal from None
-        except NotRewritable as error:
-            raise CaptureError.here(
-                f"a function that asks data cannot be taken apart: {error}",
-                why="both ways through it are recorded, and what follows, for each of them",
-                instead="write the part that asks as a function of its own",
-            ) from None
-        except RecursionError as error:
-            if not plans:
-                raise
-            raise _refuse_recursion(error) from None
-        except (DataDependentError, CaptureError) as error:
-            key = _find_asking(error)
-            if key is not None and key not in plans:
-                reason = _find_obstacle(key)
-                if reason is None:
-                    plans[key] = Plan()
-                    continue
-                error.add_note(f"  note: {key[2].partition(' ')[0]} is run as it is: {reason}")
-            if not (_pick(plans, error) or _join_later(plans, error) or give_way(error)):
-                _advise(error)
-                raise error from None
-        except ContradictionError as error:
-            if not give_way(error):
-                raise
-        except ConstraintViolationError as error:
-            if _let_run(plans):
-                continue
-            for each in splits.reasons if splits else ():
+    def amend(self, attempt: Attempt) -> Attempt:
+        return replace(attempt, plans=_set_pick(attempt.plans, key_of(self.code), self.pick))
+
+
+class SidesDiffer(Retry):
+    """The sides of an `if` do not agree where it ends: they have to go on to the end of its
+    function."""
+
+    def __init__(self, code: CodeType, at: tuple[int, int], where: Location, why: Differ) -> None:
+        self.code, self.at, self.where, self.why = code, at, where, why
+        super().__init__(str(why))
+
+    def amend(self, attempt: Attempt) -> Attempt | None:
+        plans, key = attempt.plans, key_of(self.code)
+        before = plans[key].extended
+        extended = plans[key]._replace(extended=before | {self.at})
+        obstacle = find_obstacle(key, extended)
+        if self.at not in before and obstacle is None:
+            return replace(attempt, plans={**plans, key: extended})
+        lists = _make_lists(plans, self.why.makers)
+        if lists != plans:
+            shortened = lists[key]._replace(extended=before - {self.at})
+            return replace(attempt, plans={**lists, key: shortened})
+        self.refusal = CaptureError(
+            f"the two sides of an `if` on data do not agree: {self.why}.\n  at {self.where}\n"
+            "  why: the program goes on with what one of them leaves, and must know what it is\n"
+            f"  instead: {self.why.instead}"
+        )
+        if obstacle is not None:
+            self.refusal.add_note(f"  note: the sides do not go on apart to its end: {obstacle}")
+        return _give_way(attempt, self.refusal)
+
+
+class ListGrows(Retry):
+    """A loop appends to lists that are variables of functions which run: they have to be made as
+    such that know of rows."""
+
+    def __init__(
+        self, code: CodeType, at: tuple[int, int, str], makers: Makers, refusal: CaptureError
+    ) -> None:
+        self.code, self.refusal = code, refusal
+        self.at = at
+        """Where the loop is, and what is known of it (`rewriting/appends.py`)."""
+        self.makers = makers
+        """The functions that may have made them, with the variables."""
+        super().__init__("a loop appends to a list")
+
+    def amend(self, attempt: Attempt) -> Attempt | None:
+        key, plans = key_of(self.code), attempt.plans
+        growing = plans[key]._replace(growing=plans[key].growing | {self.at})
+        found: Plans = {**plans, key: growing}
+        if self.at[2] == GUARDED and find_obstacle(key, growing) is not None:
+            found = _let_run(found) or found
+        found = _make_lists(found, self.makers)
+        if found != plans:
+            return replace(attempt, plans=found)
+        return _give_way(attempt, self.refusal)
+
+
+class Refused(Retry):
+    """A capture was refused; perhaps for what only data can answer. (Nobody raises it.)"""
+
+    def __init__(self, refusal: BaseException) -> None:
+        self.refusal = refusal
+
+    def amend(self, attempt: Attempt) -> Attempt | None:
+        error = self.refusal
+        if isinstance(error, (DataDependentError, CaptureError)):
+            plans = self._find_plans(attempt.plans)
+            if plans is not None:
+                return replace(attempt, plans=plans)
+        if isinstance(error, (DataDependentError, CaptureError, ContradictionError)):
+            other = _give_way(attempt, error)
+            if other is not None:
+                return other
+        if isinstance(error, ConstraintViolationError):
+            plans = _let_run(attempt.plans)
+            if plans is not None:
+                return replace(attempt, plans=plans)
+            for each in attempt.settled.reasons if attempt.settled is not None else ():
                 error.add_note(f"  note: both ways were not kept, for {each}")
-            raise
+        _advise(error)
+        forget_functions()
+        error.__cause__ = None  # it says where the question was asked, as the error does
+        return None
+
+    def _find_plans(self, plans: Plans) -> Plans | None:
+        key = _find_asking(self.refusal)
+        if key is not None and key not in plans:
+            found = _add_hooks(plans, key)
+            if found is not None:
+                return found
+            reason, name = find_obstacle(key, Plan()), key[2].partition(" ")[0]
+            self.refusal.add_note(f"  note: {name} is run as it is: {reason}")
+        return _pick(plans, self.refusal) or _join_later(plans, self.refusal)
 
 
-def _refuse_recursion(error: RecursionError) -> CaptureError:
-    """What to say of a function that calls itself until data stop it."""
-    found = [each for each in _tracebacks(error) if is_user_code(each.tb_frame.f_code)]
-    where = locate_line(found[-1].tb_frame, found[-1].tb_lineno) if found else NOWHERE
-    return CaptureError(
-        f"a function calls itself, and data decide how often.\n  at {where}\n"
-        "  why: both ways are recorded, and the one of them has no end\n"
-        "  instead: write it as a loop, while …:"
-    )
+def _add_hooks(plans: Plans, key: FunctionKey) -> Plans | None:
+    """Plans with hooks in a function, too; None if it has some, or cannot."""
+    if key in plans or find_obstacle(key, Plan()) is not None:
+        return None
+    return {**plans, key: Plan()}
 
 
-def _find_obstacle(key: FunctionKey, plan: Plan | None = None) -> NotRewritable | None:
-    """Why a function can have no hooks."""
-    try:
-        rewrite({key: plan or Plan()}, HOOKS)
-    except NotRewritable as reason:
-        return reason
-    return None
-
-
-def _join_later(plans: dict[FunctionKey, Plan], error: Exception) -> bool:
+def _join_later(plans: Plans, error: BaseException) -> Plans | None:
     """Let the sides of an `if` go on to the end of their function, if what is asked is a number in
-    which they join, or which object it is, or if it is written to. Returns whether that is new."""
+    which they join, or which object it is, or if it is written to. None if that is not new."""
     about: Any = getattr(_find_question(error), "about", None)
     known = [] if about is None else [about.env.merged.get(each) for each in about.symbols()]
     for code, site in filter(None, [*known, getattr(error, "joined", None)]):
         key, at = key_of(code), (site.line, site.column)
         if key in plans and at not in plans[key].extended:
             extended = plans[key]._replace(extended=plans[key].extended | {at})
-            if _find_obstacle(key, extended) is None:
-                plans[key] = extended
-                return True
-    return False
+            if find_obstacle(key, extended) is None:
+                return {**plans, key: extended}
+    return None
 
 
-def _advise(error: Exception) -> None:
+def _advise(error: BaseException) -> None:
     """Let a refusal say what to write in the place of what asks."""
     question = _find_question(error)
-    found = [each for each in _tracebacks(question) if is_user_code(each.tb_frame.f_code)]
+    found = [each for each in find_tracebacks(question) if is_user_code(each.tb_frame.f_code)]
     if question is error and found and isinstance(error, DataDependentError):
         from lostwax.capture.flow.advice import advise
 
@@ -168,130 +190,63 @@ _FEW = 8
 """So many elements data may pick of, before it is known how many there are."""
 
 
-def _pick(plans: dict[FunctionKey, Plan], error: BaseException) -> bool:
+def _pick(plans: Plans, error: BaseException) -> Plans | None:
     """Let a statement be run once for each element that data may pick in it, if that is what is
-    asked for. Returns whether that is new."""
-    question = error if isinstance(error, SplitError) else _find_question(error)
-    asking = [each for each in _tracebacks(question) if is_user_code(each.tb_frame.f_code)]
+    asked for. None if that is not new."""
+    question = error if isinstance(error, SizeBranch) else _find_question(error)
+    asking = [each for each in find_tracebacks(question) if is_user_code(each.tb_frame.f_code)]
     if not asking:
-        return False
+        return None
     code = asking[-1].tb_frame.f_code
     line, last_line, column, last_column = [*code.co_positions()][asking[-1].tb_lasti // 2]
     if line is None or last_line is None or column is None or last_column is None:
-        return False
+        return None
     key, place = key_of(code), (line, column, last_line, last_column)
-    if key not in plans and _find_obstacle(key) is not None:
-        return False
+    if key not in plans and find_obstacle(key, Plan()) is not None:
+        return None
+    picks = plans[key].picks if key in plans else ()
+    if any(each.place == place for each in picks) or not picks_element(key, place):
+        return None
+    return _set_pick(plans, key, Pick(place, _FEW))
+
+
+def _set_pick(plans: Plans, key: FunctionKey, pick: Pick) -> Plans:
     plan = plans.get(key, Plan())
-    if any(each.place == place for each in plan.picks) or not picks_element(key, place):
-        return False
-    plans[key] = _set_pick(plan, Pick(place, _FEW))
-    return True
+    picks = (*[p for p in plan.picks if p.place != pick.place], pick)
+    return {**plans, key: plan._replace(picks=picks)}
 
 
-def _set_pick(plan: Plan, pick: Pick) -> Plan:
-    return plan._replace(picks=(*[p for p in plan.picks if p.place != pick.place], pick))
+def _give_way(attempt: Attempt, refusal: BaseException) -> Attempt | None:
+    """Do without something that was kept, for which this may be refused; None if there is no such
+    thing."""
+    plans = _let_run(attempt.plans)
+    if plans is not None:
+        return replace(attempt, plans=plans)
+    found = None if getattr(refusal, "is_final", False) else attempt.settle_last(refusal)
+    if found is None:
+        forget_functions()
+    return found
 
 
-def _capture_with(plans: dict[FunctionKey, Plan], capture: Callable[[], T]) -> T:
-    changed = rewrite(plans, HOOKS)
-    forget_functions()
-
-    def work(undo: Undo) -> T:
-        undo.add(partial(_set_codes, [(f, f.__code__) for f, _ in changed]))
-        undo.add(partial(close_regions, count_open()))
-        _set_codes(changed)
-        let_watch(watch, undo)
-        watch_tensors(undo)
-        return capture()
-
-    watch = _Watch()
-    try:
-        return run_and_undo(work)
-    finally:
-        watch.refuse_left()
-
-
-class _Watch:
-    """Tells what a capture has left otherwise than it was, beside what captures put back."""
-
-    def __init__(self) -> None:
-        self._heap: Heap | None = None
-        self._around = find_watcher()
-
-    def call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """Call what is captured."""
-        self._heap = Heap(threads.running[-1], {})
-        if self._around is not None:
-            return self._around.call(function, *args, **kwargs)
-        return function(*args, **kwargs)
-
-    def refuse_left(self) -> None:
-        """The first attempt has left it so, too, and nobody knows how it was before."""
-        names = [] if self._heap is None else self._heap.list_left()
-        if names:
-            raise CaptureError(
-                f"the module changes {', '.join(names)}, and its control flow asks data.\n"
-                "  why: it was captured more than once to find out what both ways do, and each "
-                "time it found what the last one had left\n"
-                '  instead: keep what changes in a buffer, self.register_buffer("n", '
-                "torch.zeros(()))"
-            )
-
-
-def _set_codes(codes: list[tuple[FunctionType, CodeType]]) -> None:
-    for function, code in codes:
-        function.__code__ = code
-
-
-def _extend(plans: dict[FunctionKey, Plan], error: ExtendError) -> None:
-    key, at = key_of(error.code), (error.site.line, error.site.column)
-    plan = plans[key]
-    extended = plan._replace(extended=plan.extended | {at})
-    obstacle = _find_obstacle(key, extended)
-    if at in plan.extended or obstacle is not None:
-        if error.why.makers and _make_lists(plans, error.why.makers):
-            plans[key] = plans[key]._replace(extended=plan.extended - {at})
-            return
-        refusal = CaptureError(
-            f"the two sides of an `if` on data do not agree: {error.why}.\n  at {error.where}\n"
-            "  why: the program goes on with what one of them leaves, and must know what it is\n"
-            f"  instead: {error.why.instead}"
-        )
-        if obstacle is not None:
-            refusal.add_note(f"  note: the sides do not go on apart to its end: {obstacle}")
-        raise refusal from None
-    plans[key] = extended
-
-
-def _grow(plans: dict[FunctionKey, Plan], error: GrowError) -> bool:
-    """Let functions make their lists as such that loops append to. Returns whether that is new."""
-    before, key = {**plans}, key_of(error.code)
-    plans[key] = plans[key]._replace(growing=plans[key].growing | {error.at})
-    if error.at[2] == GUARDED and _find_obstacle(key, plans[key]) is not None:
-        _let_run(plans)
-    _make_lists(plans, error.makers)
-    return plans != before
-
-
-def _let_run(plans: dict[FunctionKey, Plan]) -> bool:
+def _let_run(plans: Plans) -> Plans | None:
     """Demand of a loop that it runs, in the place of an `if` that asks for it: the one that was
-    made last. Returns whether there is one."""
+    made last. None if there is none."""
     for key, plan in reversed([*plans.items()]):
         for at in (at for at in plan.growing if at[2] == GUARDED):
-            plans[key] = plan._replace(growing=plan.growing - {at} | {(*at[:2], RUNS)})
-            return True
-    return False
+            growing = plan.growing - {at} | {(*at[:2], RUNS)}
+            return {**plans, key: plan._replace(growing=growing)}
+    return None
 
 
-def _make_lists(plans: dict[FunctionKey, Plan], makers: Makers) -> bool:
-    before = {**plans}
+def _make_lists(plans: Plans, makers: Makers) -> Plans:
+    """Let functions make their lists as such that loops append to."""
+    found = {**plans}
     for code, names in makers:
         key = key_of(code)
-        if can_have_hooks(code) and (key in plans or _find_obstacle(key) is None):
-            plan = plans.get(key, Plan())
-            plans[key] = plan._replace(lists=plan.lists | {*names})
-    return plans != before
+        if can_have_hooks(code) and (key in found or find_obstacle(key, Plan()) is None):
+            plan = found.get(key, Plan())
+            found[key] = plan._replace(lists=plan.lists | {*names})
+    return found
 
 
 def _find_asking(error: BaseException | None) -> FunctionKey | None:
@@ -318,10 +273,11 @@ def _find_question(error: BaseException | None) -> BaseException | None:
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
-    return (each.tb_frame for each in _tracebacks(error))
+    return (each.tb_frame for each in find_tracebacks(error))
 
 
-def _tracebacks(error: BaseException | None) -> Iterator[TracebackType]:
+def find_tracebacks(error: BaseException | None) -> Iterator[TracebackType]:
+    """Where an error has come through, outermost first."""
     at = None if error is None else error.__traceback__
     while at is not None:
         yield at

@@ -80,6 +80,8 @@ class Spec:
         self.constraints: list[Constraint] = []
         self.defers = False
         """Are relations between Dims that it does not state left to the call, not refused?"""
+        self.check_more_calls: Callable[[Any], None] | None = None
+        """Checks a program against the calls of which it was collected what varies."""
 
     def __bool__(self) -> bool:
         return any(leaf is not None for leaf in self.leaves)
@@ -93,7 +95,9 @@ def resolve_spec(
     constraints: Sequence[str] | None = None,
 ) -> Spec:
     """What `dynamic_shapes`, the marks on tensors and `constraints` say about this call."""
+    more = None
     if hasattr(dynamic_shapes, "dynamic_shapes"):  # a collection, ours or torch's
+        more = getattr(dynamic_shapes, "check", None)
         dynamic_shapes = dynamic_shapes.dynamic_shapes(function, args, kwargs)
     call = ExampleCall(function, args, kwargs)
     try:
@@ -109,6 +113,7 @@ def resolve_spec(
     spec = Spec(entries, call.paths(), call)
     spec.named_dims = _named_dims(list(_named_places(spec, call.leaves)))
     spec.constraints = _read_constraints(constraints, spec, call.leaves)
+    spec.check_more_calls = more
     return spec
 
 

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from lostwax.capture import threads
+from lostwax.capture.attempt import Retry
 from lostwax.capture.control.places import Places
 from lostwax.capture.python.functions_run import let_watch
 from lostwax.capture.state.global_state import ClosureCell, WrittenGlobal
@@ -39,7 +40,7 @@ def find_lines(capture: Callable[[], Any], changes: Sequence[Change]) -> list[Lo
         capture()
 
     if sys.gettrace() is None:
-        with suppress(Exception):  # what was found until then is good
+        with suppress(Exception, Retry):  # what was found until then is good
             copy_context().run(run_and_undo, work)
     return finder.lines
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from lostwax.capture import threads
+from lostwax.capture.attempt import Attempt
 from lostwax.capture.patches.random_numbers import PERHAPS_DRAWN
 from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.python.baked_in import BakedIn, ReadsWatcher
@@ -32,11 +33,13 @@ from lostwax.undo.undo import Undo, run_and_undo
 T = TypeVar("T")
 
 
-def capture_strictly(capture: Callable[[], ExportedProgram]) -> ExportedProgram:
+def capture_strictly(
+    capture: Callable[[Attempt], ExportedProgram], attempt: Attempt
+) -> ExportedProgram:
     """What the capture gives, if it gives it twice, and does nothing else."""
-    with threads.one_at_a_time:
-        first = _capture_first(capture)
-        second = copy_context().run(run_and_undo, partial(_capture_quietly, capture))
+    again = partial(capture, attempt)
+    first = _capture_first(again)
+    second = copy_context().run(run_and_undo, partial(_capture_quietly, again))
     difference = find_difference(first, second)
     if difference is not None:
         raise StrictError(
@@ -51,7 +54,7 @@ def capture_strictly(capture: Callable[[], ExportedProgram]) -> ExportedProgram:
 def _capture_first(capture: Callable[[], ExportedProgram]) -> ExportedProgram:
     try:
         return copy_context().run(run_and_undo, partial(_capture_watched, capture))
-    except _LeftOtherwise as error:
+    except StateChanged as error:
         left = error
     raise _changes_error(left.changes, left.guesses, find_lines(capture, left.changes))
 
@@ -117,15 +120,15 @@ class StrictWatcher(ReadsWatcher):
         changes = before.list_changes()
         if changes:
             before.put_back()
-            raise _LeftOtherwise(
+            raise StateChanged(
                 changes, [line_that_sets(each.name, before.functions) for each in changes]
             )
         self.list_reads()
         return result
 
 
-class _LeftOtherwise(Exception):
-    """Some objects are not as they were."""
+class StateChanged(Exception):
+    """The call leaves objects otherwise than they were."""
 
     def __init__(self, changes: list[Change], guesses: list[Location | None]) -> None:
         super().__init__()

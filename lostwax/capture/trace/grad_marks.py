@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import replace
 from itertools import repeat
 from types import FunctionType
 from typing import Any, NamedTuple, NoReturn, cast
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 import torch
 
 from lostwax.capture.aliasing.attributes import JoinedAttributes, list_attributes
+from lostwax.capture.attempt import Attempt, Retry
 from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.python.containers import GONE
 from lostwax.capture.state.unkept_changes import tell_of_change
@@ -184,9 +186,12 @@ def check_results(outputs: Iterable[Any], given: Container[int]) -> None:
             )
 
 
-class UntrackedError(RuntimeError):
+class UntrackedError(Retry):
     """The program differentiates inside, or has leaves of its own, and autograd has not seen what
     is computed from them: it is captured again so that autograd sees it."""
+
+    def amend(self, attempt: Attempt) -> Attempt:
+        return replace(attempt, tracked=True)
 
 
 def keep_own_leaves(

@@ -17,6 +17,7 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.branches import is_caught_above
+from lostwax.capture.attempt import Retry
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import (
     CaptureError,
@@ -122,9 +123,11 @@ def refuse_default(dtype: torch.dtype) -> NoReturn:
     )
 
 
-def refuse_caught(seen: Sequence[LostwaxError]) -> None:
+def refuse_caught(seen: Sequence[BaseException]) -> None:
     """Refuse a program if the module's own code caught one of our refusals: eager would not have
-    raised it, so the program went another way."""
+    raised it, so the program went another way. What it has stopped on the way is stopped now."""
+    for retry in [each for each in seen if isinstance(each, Retry)]:
+        raise retry
     for error in _list_refusals(seen):
         raise CaptureError(
             f"{error}\n  note: the module's own code caught this error and went on, where "
@@ -132,14 +135,14 @@ def refuse_caught(seen: Sequence[LostwaxError]) -> None:
         ) from error
 
 
-def _list_refusals(seen: Sequence[LostwaxError]) -> list[LostwaxError]:
+def _list_refusals(seen: Sequence[BaseException]) -> list[BaseException]:
     kinds = (
         CaptureError, DataDependentError, MissingFakeRuleError, NotYetError, UnsupportedFakeError
     )  # fmt: skip
     return [error for error in seen if isinstance(error, kinds)]
 
 
-def refuse_failed(error: Exception, env: ShapeEnv, seen: Sequence[LostwaxError]) -> None:
+def refuse_failed(error: Exception, env: ShapeEnv, seen: Sequence[BaseException]) -> None:
     """If the module has failed where eager might not: say it. `seen` are the refusals so far."""
     if find_own_error(error) is not None:
         return

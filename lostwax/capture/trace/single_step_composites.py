@@ -10,7 +10,7 @@ take anything apart itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -162,6 +162,23 @@ class AllComposites:
 COMPOSITES = AllComposites()
 Kept = AllComposites | frozenset[OpOverload]
 """The operators that are kept whole, if they are composite ones."""
+
+
+def read_keep(keep: Any) -> Kept:
+    """What a user gives as `keep`: a list of operators, or "composite"."""
+    if isinstance(keep, str) and keep == "composite":
+        return COMPOSITES
+    is_list = isinstance(keep, Iterable) and not isinstance(keep, str)
+    found = list(keep) if is_list else [keep]
+    wrong = [each for each in found if not (is_list and isinstance(each, OpOverload))]
+    if wrong:
+        raise TypeError(
+            f'keep= takes a list of operators, or "composite", not {wrong[0]!r}\n'
+            "  instead: overloads such as torch.ops.aten.linear.default"
+        )
+    return frozenset(found)
+
+
 Handler = Callable[["Tracer", Operator, Any, dict[str, Any]], Any]
 _WHOLE = "whole"
 """Ends the keys of calls that are recorded as they are."""

@@ -45,7 +45,7 @@ ENTERING = {
     "__enter__", "__exit__", "catch_calls", "_let_go", "replace", "restore", "_update", "_fill",
     "restore_later", "_put_back_all", "_put_back", "stances", "has_averages", "run", "_run",
 }  # fmt: skip
-"""Not `export_call`: no interrupt comes between the lines of `with lock:`, which is C's."""
+"""Not `capture_call`: no interrupt comes between the lines of `with lock:`, which is C's."""
 
 
 class Interrupt(BaseException):

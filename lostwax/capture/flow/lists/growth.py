@@ -40,25 +40,6 @@ GrowingPlace = tuple[int, int, str]
 """Where a loop is that appends to lists, and what is known of it (`rewriting/appends.py`)."""
 
 
-class GrowError(BaseException):
-    """A loop appends to lists that are variables of functions which run: they have to be made as
-    such that know of rows. (No `Exception`: the user's code is not to catch it.)"""
-
-    def __init__(
-        self,
-        code: CodeType,
-        at: GrowingPlace,
-        makers: Sequence[tuple[CodeType, list[str]]],
-        refusal: CaptureError,
-    ) -> None:
-        self.code, self.at = code, at
-        self.makers = makers
-        """The functions that may have made them, with the variables."""
-        self.refusal = refusal
-        """What to raise if they are no such lists then, either."""
-        super().__init__("a loop appends to a list")
-
-
 class Growth:
     """One list that a loop appends to."""
 

@@ -58,17 +58,37 @@ class Plan(NamedTuple):
     """Where data pick an element."""
 
 
+Plans = Mapping[FunctionKey, Plan]
+"""The functions to change."""
+
+
+class Hooks:
+    """What functions with other code call, by its methods."""
+
+
+_ANY_HOOKS = Hooks()
+
+
 def key_of(code: CodeType) -> FunctionKey:
     return code.co_filename, code.co_firstlineno, _find_label(code)
 
 
-def rewrite(plans: dict[FunctionKey, Plan], hooks: Any) -> list[tuple[FunctionType, CodeType]]:
+def rewrite(plans: Plans, hooks: Hooks) -> list[tuple[FunctionType, CodeType]]:
     """The functions to change, with their new codes. Raises `NotRewritable`."""
     found: list[tuple[FunctionType, CodeType]] = []
     for file in dict.fromkeys(key[0] for key in plans):
         own = {key: plan for key, plan in plans.items() if key[0] == file}
         found += _rewrite_file(file, own, hooks)
     return found
+
+
+def find_obstacle(key: FunctionKey, plan: Plan) -> NotRewritable | None:
+    """Why a function cannot be changed so; None if it can."""
+    try:
+        rewrite({key: plan}, _ANY_HOOKS)
+    except NotRewritable as reason:
+        return reason
+    return None
 
 
 def picks_element(key: FunctionKey, asked: Place) -> bool:
@@ -82,9 +102,7 @@ def picks_element(key: FunctionKey, asked: Place) -> bool:
     return any(find_element(each, asked) is not None for each in own)
 
 
-def _rewrite_file(
-    file: str, plans: dict[FunctionKey, Plan], hooks: Any
-) -> list[tuple[FunctionType, CodeType]]:
+def _rewrite_file(file: str, plans: Plans, hooks: Hooks) -> list[tuple[FunctionType, CodeType]]:
     tree = _parse(file, [line for _, line, _ in plans])
     plain = dict(_walk_codes(compile(tree, file, "exec", dont_inherit=True)))
     wanted = {path for path, code in plain.items() if key_of(code) in plans}
@@ -112,7 +130,7 @@ def _rewrite_file(
     around = {path[:i] for path in wanted for i in range(1, len(path) + 1)}
     # A function within another is made anew by each call of that.
     around = {path for path in around if plain[path].co_flags & _OF_FUNCTION}
-    return [*_find_functions(functions, around, wanted, plain, new, hooks)]
+    return [*_find_functions(functions, around, wanted, plain, new)]
 
 
 def _list_functions(file: str) -> list[FunctionType]:
@@ -171,7 +189,6 @@ def _find_functions(
     wanted: set[_Path],
     plain: dict[_Path, CodeType],
     new: dict[_Path, CodeType],
-    hooks: Any,
 ) -> Iterator[tuple[FunctionType, CodeType]]:
     by_key = {key_of(plain[path]): path for path in around}
     found, others = set[_Path](), set[_Path]()
@@ -179,7 +196,7 @@ def _find_functions(
         code = each.__code__
         path = by_key.get(key_of(code))
         # One within another has hooks already where an earlier try made it and left it.
-        if path is None or _has_hooks(code, hooks):
+        if path is None or _has_hooks(code):
             continue
         if code.co_freevars == new[path].co_freevars and (
             _is_same(code, plain[path]) or _is_same(code, ask_identities(plain[path]))
@@ -192,9 +209,9 @@ def _find_functions(
         raise NotRewritable("its source is not the one that runs")
 
 
-def _has_hooks(code: CodeType, hooks: Any) -> bool:
+def _has_hooks(code: CodeType) -> bool:
     return any(
-        _has_hooks(each, hooks) if isinstance(each, CodeType) else each is hooks
+        _has_hooks(each) if isinstance(each, CodeType) else isinstance(each, Hooks)
         for each in code.co_consts
     )
 

@@ -1,0 +1,125 @@
+"""How a call is captured: an `Attempt` says it. A `Retry` stops one, and says how the next differs.
+
+Who finds out in the middle of a capture that it should have begun otherwise raises a `Retry`. One
+loop makes one attempt after the other (`make_attempts`). Must not know how a capture works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lostwax.errors import find_own_error, note_made
+from lostwax.ir.data import Ref
+
+if TYPE_CHECKING:
+    from lostwax.capture.flow.rewriting.recompile import FunctionKey, Plan
+    from lostwax.capture.shapes.spec import Spec
+
+T = TypeVar("T")
+Line = tuple[str, int]
+"""A file and a line in it."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Branches on declared sizes of which both ways could not be kept (`control_flow="sizes"`): the
+    example decides them, with a guard."""
+
+    lines: frozenset[Line] = frozenset()
+    reasons: tuple[str, ...] = ()
+    """Why, of those where both ways were tried."""
+    last_tried: list[Line] = field(default_factory=list, compare=False)
+    """The branch of which a capture has kept both ways last, noted while it runs."""
+
+    def settle(self, line: Line) -> Settled:
+        return replace(self, lines=self.lines | {line})
+
+    def settle_last(self, reason: BaseException) -> Settled | None:
+        """The branch that was tried last is settled, too; None if it was, or if there is none."""
+        found = self.lines.union(self.last_tried)
+        return Settled(found, (*self.reasons, str(reason))) if found != self.lines else None
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """How a call is captured. By default as it is given."""
+
+    spec: Spec | None = None
+    """The sizes and numbers that vary."""
+    tracked: bool = False
+    """Autograd records, too."""
+    apart: bool = False
+    """A tensor that is passed several times becomes several tensors that share memory."""
+    agreed: bool = True
+    """These have the same sizes."""
+    joined: tuple[Ref, ...] = ()
+    """Two inputs, or state and an input, that become one tensor."""
+    plans: Mapping[FunctionKey, Plan] = field(default_factory=dict)
+    """The functions whose control flow depends on data, and what is changed in them."""
+    settled: Settled | None = None
+    """With `control_flow="sizes"`, the branches on sizes that the example decides."""
+
+    def settle_last(self, reason: BaseException) -> Attempt | None:
+        """The example decides the branch on a size of which both ways were tried last; None if
+        there is none."""
+        found = None if self.settled is None else self.settled.settle_last(reason)
+        return None if found is None else replace(self, settled=found)
+
+
+class Retry(BaseException):
+    """Stops an attempt, and says how the next one differs. (No `Exception`: the user's code is not
+    to catch it. If it does, the attempt is stopped all the same.)"""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        note_made(self)
+
+    refusal: BaseException
+    """What to raise if there is no other attempt."""
+
+    def amend(self, attempt: Attempt) -> Attempt | None:
+        """The next attempt; None if none would get further."""
+        raise NotImplementedError
+
+
+Amend = Callable[[Attempt, BaseException], Attempt | None]
+"""Finds the attempt that comes after an error; None if there is none."""
+
+
+def make_attempts(
+    make: Callable[[Attempt], T],
+    attempt: Attempt,
+    find_retry: Callable[[Attempt, BaseException], Retry | None],
+    amend: Amend | None = None,
+) -> T:
+    """What is made by the first attempt that nothing stops. `find_retry` says which errors stand
+    for a `Retry`; `amend` is asked where there is none, or where it knows no further attempt."""
+    while True:
+        try:
+            return make(attempt)
+        except (Exception, Retry) as raised:
+            found = _find_next(attempt, find_own_error(raised) or raised, find_retry, amend)
+            if found is raised:
+                raise
+        # Not above: there, the error would keep what was captured alive.
+        if not isinstance(found, Attempt):
+            raise found
+        attempt = found
+
+
+def _find_next(
+    attempt: Attempt,
+    error: BaseException,
+    find_retry: Callable[[Attempt, BaseException], Retry | None],
+    amend: Amend | None,
+) -> Attempt | BaseException:
+    """The attempt that comes after an error, or what to raise."""
+    retry = error if isinstance(error, Retry) else find_retry(attempt, error)
+    if retry is not None:
+        found = retry.amend(attempt)
+        if found is not None:
+            return found
+        error = retry.refusal
+    return (amend and amend(attempt, error)) or error

@@ -6,7 +6,7 @@ loop makes one attempt after the other (`make_attempts`). Must not know how a ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -88,19 +88,14 @@ Amend = Callable[[Attempt, BaseException], Attempt | None]
 """Finds the attempt that comes after an error; None if there is none."""
 
 
-def make_attempts(
-    make: Callable[[Attempt], T],
-    attempt: Attempt,
-    find_retry: Callable[[Attempt, BaseException], Retry | None],
-    amend: Amend | None = None,
-) -> T:
-    """What is made by the first attempt that nothing stops. `find_retry` says which errors stand
-    for a `Retry`; `amend` is asked where there is none, or where it knows no further attempt."""
+def make_attempts(make: Callable[[Attempt], T], attempt: Attempt, amend: Sequence[Amend]) -> T:
+    """What is made by the first attempt that nothing stops. After an error that is no `Retry`, or
+    the refusal of one, `amend` are asked."""
     while True:
         try:
             return make(attempt)
         except (Exception, Retry) as raised:
-            found = _find_next(attempt, find_own_error(raised) or raised, find_retry, amend)
+            found = _find_next(attempt, find_own_error(raised) or raised, amend)
             if found is raised:
                 raise
         # Not above: there, the error would keep what was captured alive.
@@ -110,16 +105,12 @@ def make_attempts(
 
 
 def _find_next(
-    attempt: Attempt,
-    error: BaseException,
-    find_retry: Callable[[Attempt, BaseException], Retry | None],
-    amend: Amend | None,
+    attempt: Attempt, error: BaseException, amend: Sequence[Amend]
 ) -> Attempt | BaseException:
     """The attempt that comes after an error, or what to raise."""
-    retry = error if isinstance(error, Retry) else find_retry(attempt, error)
-    if retry is not None:
-        found = retry.amend(attempt)
+    if isinstance(error, Retry):
+        found = error.amend(attempt)
         if found is not None:
             return found
-        error = retry.refusal
-    return (amend and amend(attempt, error)) or error
+        error = error.refusal
+    return next(filter(None, (each(attempt, error) for each in amend)), error)

@@ -14,7 +14,8 @@ from typing import Any
 from torch import nn
 
 from lostwax.capture.attempt import Attempt
-from lostwax.capture.export import capture_call, read_request
+from lostwax.capture.example_call import as_call
+from lostwax.capture.export import Request, capture_call
 from lostwax.capture.python.baked_in import BakedIn, ReadsWatcher
 from lostwax.capture.python.functions_run import let_watch
 from lostwax.capture.shapes.marks import find_attached_spec
@@ -74,13 +75,11 @@ def draft_export(
     """
     report = DraftReport(dynamic_shapes=dynamic_shapes)
     reading = ReadsWatcher()
-    request, first = read_request(
+    request = Request(
         mod,
-        args,
-        kwargs,
-        dynamic_shapes=dynamic_shapes,
-        strict=strict,
+        *as_call(args, kwargs),
         preserved=preserve_module_call_signature,
+        strict=strict,
         defers=prefer_deferred_runtime_asserts_over_guards,
     )
     attached = find_attached_spec(forward_of(mod), None)  # it stays what it is
@@ -98,7 +97,7 @@ def draft_export(
 
     def capture_listing(undo: Undo) -> ExportedProgram:
         let_watch(reading, undo)
-        return capture_call(request, first, correct)
+        return capture_call(request, request.first_attempt(dynamic_shapes), correct)
 
     program = run_and_undo(capture_listing)
     report.baked_in = reading.reads.values

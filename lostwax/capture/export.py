@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 from lostwax import collector
 from lostwax.branches import OUTERMOST
 from lostwax.capture import caches
-from lostwax.capture.attempt import Amend, Attempt, Retry, Settled, make_attempts
+from lostwax.capture.attempt import Amend, Attempt, Settled, make_attempts
 from lostwax.capture.example_call import (
     argument_names,
     as_call,
@@ -144,19 +144,16 @@ def export(
     before, read nothing outside, and give the same program twice.
     The module is not changed, nothing is computed and no weight is copied.
     """
-    request, attempt = read_request(
+    request = Request(
         mod,
-        args,
-        kwargs,
-        dynamic_shapes=dynamic_shapes,
-        strict=strict,
+        *as_call(args, kwargs),
+        keep=read_keep(keep),
         preserved=preserve_module_call_signature,
-        defers=prefer_deferred_runtime_asserts_over_guards,
-        constraints=constraints,
-        keep=keep,
         control_flow=control_flow,
+        strict=strict,
+        defers=prefer_deferred_runtime_asserts_over_guards,
     )
-    return capture_call(request, attempt)
+    return capture_call(request, request.first_attempt(dynamic_shapes, constraints))
 
 
 @dataclass(frozen=True)
@@ -175,9 +172,23 @@ class Request:
     defers: bool = False
     """Are relations between Dims that nobody declared checked at each call?"""
 
+    def __post_init__(self) -> None:
+        if self.control_flow not in ("capture", "refuse", "sizes"):
+            kinds = '"capture", "sizes" or "refuse"'
+            raise ValueError(f"control_flow= takes {kinds}, not {self.control_flow!r}")
+
+    def first_attempt(self, dynamic_shapes: Any, constraints: Sequence[str] = ()) -> Attempt:
+        """The call as it is given, with what is declared to vary."""
+        declared = find_attached_spec(forward_of(self.mod), dynamic_shapes)
+        spec = self.read_shapes(declared, constraints)
+        splits = self.control_flow == "sizes" and spec is not None
+        return Attempt(spec, settled=Settled() if splits else None)
+
     def read_shapes(self, dynamic_shapes: Any, constraints: Sequence[str]) -> Spec | None:
         """The sizes and numbers that vary; None if nothing does."""
-        if dynamic_shapes is None and not constraints and not _has_marks(self.args, self.kwargs):
+        leaves = leaves_of(self.args, self.kwargs)
+        has_marks = any(isinstance(x, torch.Tensor) and marks_of(x) for x in leaves)
+        if dynamic_shapes is None and not constraints and not has_marks:
             return None
         from lostwax.capture.shapes.spec import resolve_spec
 
@@ -186,52 +197,24 @@ class Request:
         return spec
 
 
-def read_request(
-    mod: nn.Module | Callable[..., Any],
-    args: Any,
-    kwargs: Mapping[str, Any] | None,
-    *,
-    dynamic_shapes: Any,
-    constraints: Sequence[str] = (),
-    keep: Any = (),
-    control_flow: Any = "capture",
-    preserved: Sequence[str] = (),
-    strict: bool = False,
-    defers: bool = False,
-) -> tuple[Request, Attempt]:
-    """Check the arguments of an export. Returns what is to be exported, and the first attempt."""
-    if control_flow not in ("capture", "refuse", "sizes"):
-        kinds = '"capture", "sizes" or "refuse"'
-        raise ValueError(f"control_flow= takes {kinds}, not {control_flow!r}")
-    kept = read_keep(keep)
-    call_args, call_kwargs = as_call(args, kwargs)
-    request = Request(mod, call_args, call_kwargs, kept, preserved, control_flow, strict, defers)
-    declared = find_attached_spec(forward_of(mod), dynamic_shapes)
-    spec = request.read_shapes(declared, constraints)
-    splits = control_flow == "sizes" and spec is not None
-    return request, Attempt(spec, settled=Settled() if splits else None)
-
-
 # ------------------------------------------------------------------------------------ the attempts
 
 
-def capture_call(request: Request, attempt: Attempt, amend: Amend | None = None) -> ExportedProgram:
-    """The program of a request: one attempt after the other, until one makes it. `amend` finds the
-    next where no `Retry` does."""
+def capture_call(request: Request, attempt: Attempt, *amend: Amend) -> ExportedProgram:
+    """The program of a request: one attempt after the other, until one makes it. `amend` are asked
+    where no `Retry` knows the next."""
+    flow = () if request.control_flow == "refuse" else (_amend_flow,)
     with one_at_a_time, collect_errors():  # an export within another's module is its own affair
-        return make_attempts(
-            partial(_make_attempt, request), attempt, partial(_find_retry, request), amend
-        )
+        return make_attempts(partial(_make_attempt, request), attempt, (*flow, *amend))
 
 
-def _find_retry(request: Request, attempt: Attempt, error: BaseException) -> Retry | None:
-    """What may follow if an attempt ends with an error: both ways of the control flow."""
-    is_flow = attempt.plans or attempt.settled is not None or asks_data(error)
-    if not is_flow or request.control_flow == "refuse":
+def _amend_flow(attempt: Attempt, error: BaseException) -> Attempt | None:
+    """What comes after an error if both ways of the control flow are taken."""
+    if not (attempt.plans or attempt.settled is not None or asks_data(error)):
         return None
-    from lostwax.capture.flow.retry import Refused
+    from lostwax.capture.flow.retry import amend_refused
 
-    return Refused(error)
+    return amend_refused(attempt, error)
 
 
 def _make_attempt(request: Request, attempt: Attempt) -> ExportedProgram:
@@ -668,10 +651,6 @@ def _drop_unused_state(program: ExportedProgram) -> ExportedProgram:
 
 
 _PARAMETER, _BUFFER = InputKind.PARAMETER, InputKind.BUFFER
-
-
-def _has_marks(*call: Any) -> bool:
-    return any(isinstance(x, torch.Tensor) and marks_of(x) for x in leaves_of(*call))
 
 
 def _flatten_result(out: Any) -> tuple[list[Any], pytree.TreeSpec]:

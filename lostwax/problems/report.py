@@ -17,7 +17,8 @@ from torch._ops import OpOverload
 from torch.fx import Node
 
 from lostwax.capture.attempt import Attempt
-from lostwax.capture.export import capture_call, read_request
+from lostwax.capture.example_call import as_call
+from lostwax.capture.export import Request, capture_call
 from lostwax.capture.python.baked_in import ReadsWatcher
 from lostwax.capture.python.functions_run import let_watch
 from lostwax.dialects.edge import lower_to_edge
@@ -112,14 +113,9 @@ class _Work:
 
     def _export(self, going_on: GoingOn, undo: Undo) -> ExportedProgram:
         let_watch(self.reading, undo)
-        request, first = read_request(
-            self.mod,
-            self.args,
-            self.kwargs or None,
-            dynamic_shapes=self.shapes,
-            strict=self.strict,
-            control_flow=self.flow,
-        )
+        call = as_call(self.args, self.kwargs or None)
+        request = Request(self.mod, *call, control_flow=self.flow, strict=self.strict)
+        first = request.first_attempt(self.shapes)
         rounds = iter(range(MOST_ROUNDS - 1))
 
         def go_on(attempt: Attempt, error: BaseException) -> Attempt | None:

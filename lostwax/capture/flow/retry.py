@@ -44,9 +44,12 @@ class SizeBranch(Retry):
         super().__init__("a branch on a declared size")
 
     def amend(self, attempt: Attempt) -> Attempt:
-        plans = _add_hooks(attempt.plans, key_of(self.code)) or _pick(attempt.plans, self)
-        if plans is not None:
-            return replace(attempt, plans=plans)
+        plans, key = attempt.plans, key_of(self.code)
+        if key not in plans and find_obstacle(key, Plan()) is None:
+            return replace(attempt, plans={**plans, key: Plan()})
+        picking = _pick(plans, self)
+        if picking is not None:
+            return replace(attempt, plans=picking)
         assert attempt.settled is not None
         return replace(attempt, settled=attempt.settled.settle((self.code.co_filename, self.line)))
 
@@ -117,49 +120,37 @@ class ListGrows(Retry):
         return _give_way(attempt, self.refusal)
 
 
-class Refused(Retry):
-    """A capture was refused; perhaps for what only data can answer. (Nobody raises it.)"""
-
-    def __init__(self, refusal: BaseException) -> None:
-        self.refusal = refusal
-
-    def amend(self, attempt: Attempt) -> Attempt | None:
-        error = self.refusal
-        if isinstance(error, (DataDependentError, CaptureError)):
-            plans = self._find_plans(attempt.plans)
-            if plans is not None:
-                return replace(attempt, plans=plans)
-        if isinstance(error, (DataDependentError, CaptureError, ContradictionError)):
-            other = _give_way(attempt, error)
-            if other is not None:
-                return other
-        if isinstance(error, ConstraintViolationError):
-            plans = _let_run(attempt.plans)
-            if plans is not None:
-                return replace(attempt, plans=plans)
-            for each in attempt.settled.reasons if attempt.settled is not None else ():
-                error.add_note(f"  note: both ways were not kept, for {each}")
-        _advise(error)
-        forget_functions()
-        error.__cause__ = None  # it says where the question was asked, as the error does
-        return None
-
-    def _find_plans(self, plans: Plans) -> Plans | None:
-        key = _find_asking(self.refusal)
-        if key is not None and key not in plans:
-            found = _add_hooks(plans, key)
-            if found is not None:
-                return found
-            reason, name = find_obstacle(key, Plan()), key[2].partition(" ")[0]
-            self.refusal.add_note(f"  note: {name} is run as it is: {reason}")
-        return _pick(plans, self.refusal) or _join_later(plans, self.refusal)
+def amend_refused(attempt: Attempt, error: BaseException) -> Attempt | None:
+    """The attempt after a refusal: perhaps it was for what only data can answer."""
+    if isinstance(error, (DataDependentError, CaptureError)):
+        plans = _find_plans(attempt.plans, error)
+        if plans is not None:
+            return replace(attempt, plans=plans)
+    if isinstance(error, (DataDependentError, CaptureError, ContradictionError)):
+        other = _give_way(attempt, error)
+        if other is not None:
+            return other
+    if isinstance(error, ConstraintViolationError):
+        plans = _let_run(attempt.plans)
+        if plans is not None:
+            return replace(attempt, plans=plans)
+        for each in attempt.settled.reasons if attempt.settled is not None else ():
+            error.add_note(f"  note: both ways were not kept, for {each}")
+    _advise(error)
+    forget_functions()
+    error.__cause__ = None  # it says where the question was asked, as the error does
+    return None
 
 
-def _add_hooks(plans: Plans, key: FunctionKey) -> Plans | None:
-    """Plans with hooks in a function, too; None if it has some, or cannot."""
-    if key in plans or find_obstacle(key, Plan()) is not None:
-        return None
-    return {**plans, key: Plan()}
+def _find_plans(plans: Plans, error: BaseException) -> Plans | None:
+    """Plans with which a question is not asked any more."""
+    key = _find_asking(error)
+    if key is not None and key not in plans:
+        obstacle = find_obstacle(key, Plan())
+        if obstacle is None:
+            return {**plans, key: Plan()}
+        error.add_note(f"  note: {key[2].partition(' ')[0]} is run as it is: {obstacle}")
+    return _pick(plans, error) or _join_later(plans, error)
 
 
 def _join_later(plans: Plans, error: BaseException) -> Plans | None:

@@ -43,8 +43,8 @@ from lostwax.capture.python.reach import Reach
 from lostwax.capture.relied_layouts import (
     assert_layouts,
     check_replaced_layouts,
-    layout_questions,
     layouts_relied_on,
+    list_layouts,
 )
 from lostwax.capture.repeated_tensors import choose_program
 from lostwax.capture.shapes.guards import SortedGuards, range_constraints, sort_guards
@@ -485,8 +485,9 @@ class Capture:
             spec.write = way
         signature = ExportGraphSignature(input_specs, specs)
         state_dict, constants = self._state_and_constants()
-        layouts = layout_questions(self.tracer, self.inputs, values)
-        asked = self.tracer.observer.questions
+        layouts = list_layouts(self.tracer, self.inputs, values)
+        questions = self.tracer.observer.questions
+        assumed = self.inputs.list_assumptions(questions, self.grad, self.constant_names)
         module = builder.make_module()
         module.meta[TAKEN_APART] = tuple(self.tracer.provenance.wholes.values())
         return ExportedProgram(
@@ -502,7 +503,7 @@ class Capture:
             guards=put_divisions_last([*promises, *guards.on_call]),
             settings=self.settings,
             training=None if type(self.state.root) is nn.Module else self.state.root.training,
-            asks=self.inputs.make_asks(asked, self.grad, self.constant_names, layouts),
+            assumptions=(*assumed, *layouts),
             reads_views=not self.tracer.relies_on_view,
         )
 

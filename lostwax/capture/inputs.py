@@ -6,7 +6,7 @@ Must not know of graphs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, is_
 from types import FunctionType
@@ -28,8 +28,9 @@ from lostwax.fake.asked_tensor import is_marked_leaf, read_attributes
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import FakeTensor
-from lostwax.ir.data import Asks, Question, Ref
+from lostwax.ir.data import Assumption, Ref
 from lostwax.ir.graph.numbers import SymbolOrigin
+from lostwax.ir.run.conditions.answers import ONE
 from lostwax.ir.signature import StateWrite
 from lostwax.ir.trace.log import Value, new_value
 from lostwax.ir.trace.views import Root
@@ -147,26 +148,17 @@ class CaptureInputs:
         """The parameters and buffers, as they are at the start."""
         return {self.initial[id(fake)]: slot for slot, fake in self.slots}
 
-    def make_asks(
-        self,
-        questions: NotedQuestions,
-        grad: bool,
-        constants: list[str],
-        more: Iterable[Question],
-    ) -> Asks:
+    def list_assumptions(
+        self, questions: NotedQuestions, grad: bool, constants: list[str]
+    ) -> Iterator[Assumption]:
         """What a call of the program must check about its inputs. `grad`: are gradients enabled?
         `constants`: their names."""
         groups: dict[Ref, list[Ref]] = {}
         for i, first in self.doubles.items():
             groups.setdefault(first, [first]).append(i)
-        return Asks(
-            tuple(map(tuple, groups.values())),
-            questions=(*(self._questions(questions, grad, constants) if questions else ()), *more),
-        )
-
-    def _questions(
-        self, questions: NotedQuestions, grad: bool, constants: list[str]
-    ) -> Iterator[Question]:
+        yield from (Assumption(ONE, tuple(group), True) for group in groups.values())
+        if not questions:
+            return
         refs: dict[int, tuple[Ref, Any]] = {}
         for slot, fake in self.slots:
             refs[id(fake)] = slot.name, slot.tensor
@@ -176,7 +168,7 @@ class CaptureInputs:
         values = {self.initial[key]: ref for key, (ref, _) in refs.items()}
         for name, (tensor, value) in zip(constants, self.tracer.constants, strict=True):
             refs[id(value.fake)] = name, tensor
-        yield from questions.questions(refs, values, grad)
+        yield from questions.list_assumptions(refs, values, grad)
 
     def for_each_slot(self, parameter: str, buffer: str) -> list[str]:
         return _repeat_by_kind(parameter, buffer, self._parameters, len(self.slots))

@@ -15,7 +15,7 @@ from lostwax.capture.inputs import CaptureInputs, ReplacedState
 from lostwax.capture.steps.to_graph import Builder
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError
-from lostwax.ir.data import Question
+from lostwax.ir.data import Assumption
 from lostwax.ir.run.conditions.answers import LAYOUT_ASKED, OFFSET, STRIDES, VISIBLE_STRIDES, answer
 from lostwax.ir.trace.log import Value
 from lostwax.types import TensorType
@@ -44,11 +44,9 @@ def assert_layouts(
         builder.assert_layout(value, offset, empty, exact, text)
 
 
-def layout_questions(
-    tracer: Tracer, inputs: CaptureInputs, outputs: Sequence[Any]
-) -> list[Question]:
+def list_layouts(tracer: Tracer, inputs: CaptureInputs, outputs: Sequence[Any]) -> list[Assumption]:
     """What to ask about the layouts of state: a graph does not assert what its module holds."""
-    found: list[Question] = []
+    found: list[Assumption] = []
     if not tracer.reliance.notes:
         return found
     slots = inputs.state_values()
@@ -56,7 +54,7 @@ def layout_questions(
     for value, notes, offset, exact in layouts_relied_on(tracer, names, outputs):
         tensor, of = slots[value].tensor, (names[value],)
         asked = [STRIDES if exact else VISIBLE_STRIDES, *([OFFSET] if offset else ())]
-        found += [Question(q, of, answer(q, tensor), str(notes[0].where)) for q in asked]
+        found += [Assumption(q, of, answer(q, tensor), str(notes[0].where)) for q in asked]
     return found
 
 

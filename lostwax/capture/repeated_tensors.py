@@ -16,10 +16,11 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from lostwax.capture.attempt import Attempt
-from lostwax.ir.data import Asks, Question, Ref
+from lostwax.ir.data import Assumption, Ref
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.conditions.answers import ONE
+from lostwax.ir.run.conditions.questions import same_pairs
 from lostwax.ir.signature import InputKind
 
 
@@ -28,17 +29,14 @@ def choose_program(
 ) -> ExportedProgram:
     """The program that an attempt has made, or one that holds for more calls: whether tensors are
     one or several."""
-    asks = made.asks
-    if asks is None:
-        return made
-    asked = [q for q in asks.questions if q.what == ONE]
+    asked = _find_asked(made)
     try:  # the module's own code may raise anything: then it matters
-        if asks.same:
+        if same_pairs(made):
             return _take_apart(made, capture, replace(attempt, apart=True))
         if len(asked) == 1 and not made.range_constraints:
             one = capture(replace(attempt, joined=asked[0].of))
             if _compute_the_same(one, made):
-                return _without_question(made, asked)
+                return _without(made, asked)
     except Exception:
         pass
     return made
@@ -49,26 +47,28 @@ def _take_apart(
 ) -> ExportedProgram:
     """A program that holds for several tensors, too, if there is one."""
     found = capture(attempt)
-    assert one.asks is not None
-    assert found.asks is not None
-    group = {ref for each in one.asks.same for ref in each}
-    asked = [q for q in found.asks.questions if q.what == ONE and group.issuperset(q.of)]
+    group = {ref for pair in same_pairs(one) for ref in pair}
+    asked = [each for each in _find_asked(found) if group.issuperset(each.of)]
     if len(asked) > 1 or not _compute_the_same(one, found):
         return one
     if one.range_constraints:
         found = capture(replace(attempt, agreed=False))
-    return _without_question(found, asked)
+    return _without(found, asked)
 
 
-def _without_question(program: ExportedProgram, asked: list[Question]) -> ExportedProgram:
-    assert program.asks is not None
-    left = tuple(q for q in program.asks.questions if q not in asked)
-    return replace(program, asks=replace(program.asks, questions=left))
+def _find_asked(program: ExportedProgram) -> list[Assumption]:
+    """Where it was asked whether two tensors are one that are not."""
+    return [each for each in program.assumptions or () if each.what == ONE and not each.answer]
+
+
+def _without(program: ExportedProgram, asked: list[Assumption]) -> ExportedProgram:
+    left = tuple(each for each in program.assumptions or () if each not in asked)
+    return replace(program, assumptions=left)
 
 
 def _compute_the_same(one: ExportedProgram, apart: ExportedProgram) -> bool:
-    assert one.asks is not None
-    first = {ref: group[0] for group in one.asks.same for ref in group[1:]}
+    groups = [each.of for each in one.assumptions or () if each.what == ONE and each.answer]
+    first = {ref: group[0] for group in groups for ref in group[1:]}
     nodes = _nodes_read(one, apart, first)
     if nodes is None or not _are_alike(one.graph_module, apart.graph_module, nodes):
         return False
@@ -78,17 +78,16 @@ def _compute_the_same(one: ExportedProgram, apart: ExportedProgram) -> bool:
         kinds[0] == kinds[1]
         and guards[0] == guards[1]
         and one.call_spec.out_spec == apart.call_spec.out_spec
-        and _questions_of(one.asks, first) == _questions_of(apart.asks, first)
+        and _assumed(one, first) == _assumed(apart, first)
         and _are_equal(one.constants, apart.constants)
     )
 
 
-def _questions_of(asks: Asks | None, first: Mapping[Ref, Ref]) -> set[Any]:
-    assert asks is not None
+def _assumed(program: ExportedProgram, first: Mapping[Ref, Ref]) -> set[Any]:
     return {
-        (q.what, tuple(first.get(ref, ref) for ref in q.of), q.answer, q.computed)
-        for q in asks.questions
-        if q.what != ONE
+        (a.what, tuple(first.get(ref, ref) for ref in a.of), a.answer, a.computed)
+        for a in program.assumptions or ()
+        if a.what != ONE
     }
 
 

@@ -28,26 +28,17 @@ calls now."""
 
 
 @dataclass(frozen=True)
-class Question:
-    """Something that was asked of tensors, and the answer. If it was asked of a value that is
-    `computed` from several tensors, it holds if it holds for any of them; but with gradients
-    switched off it does not hold."""
+class Assumption:
+    """What tensors, or torch itself, have answered at capture, and must answer in each call. If it
+    is about a value that is `computed` from several tensors, it holds if it holds for any of them;
+    but with gradients switched off it does not hold."""
 
     what: str
     of: tuple[Ref, ...]
     answer: Answer
-    where: str
-    """The line that asks."""
+    where: str = ""
+    """The line that asks; empty if no line does."""
     computed: bool = False
-
-
-@dataclass(frozen=True)
-class Asks:
-    """All that one program asks of its tensors."""
-
-    same: tuple[tuple[Ref, ...], ...] = ()
-    """Groups that were one tensor at capture, and must be one in each call."""
-    questions: tuple[Question, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,9 +116,9 @@ class Program:
     """Whether the module was in training mode when it was captured; None if that is not known."""
     settings: Settings | None = None
     """How torch was set around the capture; None if that is not known."""
-    asks: Asks | None = None
-    """What the original's Python has asked of its tensors, for each call to check; None if that is
-    not known."""
+    assumptions: tuple[Assumption, ...] | None = None
+    """What the original's Python has asked of its tensors, and which of them were one, for each
+    call to check; None if that is not known."""
     reads_views: bool = False
     """Whether views are only read: nothing was written through a view, or to its base. Then a copy
     can replace a view that an input's strides do not allow."""

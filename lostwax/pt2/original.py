@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from lostwax.errors import LoadError
-from lostwax.ir.data import Asks, Question, Ref, Settings
+from lostwax.ir.data import Assumption, Ref, Settings
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.conditions.answers import ATTRIBUTE, ONE, QUESTIONS, is_mode
 from lostwax.ir.signature import InputKind
@@ -34,9 +34,11 @@ def write(program: ExportedProgram, lines: Lines) -> dict[str, Any]:
     if signature is not None and all(map(_is_plain, signature.parameters.values())):
         arguments = [_argument(p) for p in signature.parameters.values()]
     asks = None
-    if program.asks is not None:
-        questions = [replace(q, where=lines.write_text(q.where)) for q in program.asks.questions]
-        asks = asdict(replace(program.asks, questions=tuple(questions)))
+    if program.assumptions is not None:
+        same = [a.of for a in program.assumptions if _is_one(a)]
+        left = [a for a in program.assumptions if not _is_one(a)]
+        asked = [asdict(replace(a, where=lines.write_text(a.where))) for a in left]
+        asks = {"same": same, "questions": asked}
     found: dict[str, Any] = {
         "arguments": arguments,
         "training": program.training,
@@ -77,7 +79,7 @@ def read(given: Any, program: ExportedProgram) -> None:
     if given.get("asks") is not None:
         specs = program.graph_signature.input_specs
         users = sum(spec.kind is InputKind.USER_INPUT for spec in specs)
-        program.asks = _asks(given["asks"], users)
+        program.assumptions = _assumptions(given["asks"], users)
     root, names = program.root_signature, given.get("names")
     if root is None:
         return
@@ -101,15 +103,19 @@ def _settings(given: Any) -> Settings:
         raise LoadError(f"how torch was set at capture is damaged: {error}") from None
 
 
-def _asks(given: Any, users: int) -> Asks:
+def _is_one(assumption: Assumption) -> bool:
+    return assumption.what == ONE and assumption.answer is True
+
+
+def _assumptions(given: Any, users: int) -> tuple[Assumption, ...]:
     """`users` is the number of the user's inputs."""
     try:
-        questions = [_question(each, users) for each in given["questions"]]
-        same = tuple(tuple(_ref(ref, users) for ref in group) for group in given["same"])
+        asked = [_assumption(each, users) for each in given["questions"]]
+        same = [tuple(_ref(ref, users) for ref in group) for group in given["same"]]
         if not all(same):
             raise TypeError("a group is empty")
         holds_apart = given.get("either") is True  # so older files say it
-        return Asks(() if holds_apart else same, tuple(questions))
+        return (*(Assumption(ONE, of, True) for of in same if not holds_apart), *asked)
     except (KeyError, TypeError, ValueError) as error:
         raise LoadError(f"what the original asks of tensors is damaged: {error}") from None
 
@@ -120,7 +126,7 @@ def _ref(given: Any, users: int) -> Ref:
     raise ValueError(f"there is no input {given!r:.80}")
 
 
-def _question(given: Any, users: int) -> Question:
+def _assumption(given: Any, users: int) -> Assumption:
     what, where, wanted = given["what"], given["where"], given["answer"]
     if not isinstance(what, str) or not (
         what in (*QUESTIONS, ONE) or what.startswith(ATTRIBUTE) or is_mode(what)
@@ -130,7 +136,7 @@ def _question(given: Any, users: int) -> Question:
     if type(wanted) not in (bool, int, str) or not isinstance(where, str) or not is_asked:
         raise TypeError(f"{what!r:.80} has no answer, or is asked of nothing")
     of = tuple(_ref(ref, users) for ref in given["of"])
-    return Question(what, of, wanted, where, given["computed"] is True)
+    return Assumption(what, of, wanted, where, given["computed"] is True)
 
 
 def _signature(arguments: Any) -> inspect.Signature | None:

@@ -17,10 +17,11 @@ import torch
 from torch.fx import Graph, GraphModule
 
 from lostwax import torch_version
-from lostwax.ir.data import ModuleCallSignature, Ref
+from lostwax.ir.data import Assumption, ModuleCallSignature, Ref
 from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths, mapping_keys
+from lostwax.ir.run.conditions.answers import ONE
 from lostwax.ir.signature import (
     STATE_WRITES,
     ConstantArgument,
@@ -63,21 +64,20 @@ def find_unreadable(program: ExportedProgram) -> list[str]:
 def find_unchecked(program: ExportedProgram) -> list[str]:
     """List what the program relies on and torch does not check: what was asked of tensors at
     capture, and that inputs share no memory."""
-    specs, asks = program.graph_signature.input_specs, program.asks
-    if asks is None:
-        return _find_written_inputs(program)
+    specs = program.graph_signature.input_specs
     inputs = [s.arg.name for s in specs if s.kind is InputKind.USER_INPUT]
 
     def join_names(refs: Iterable[Ref]) -> str:
         return ", ".join([inputs[ref] if isinstance(ref, int) else ref for ref in refs])
 
-    asked = [
-        f"{'of what is computed from ' if q.computed else ''}{join_names(q.of)}"
-        f"{': ' if q.of else ''}{q.what} is {q.answer}, asked at {q.where}"
-        for q in asks.questions
-    ]
-    one = [f"{join_names(group)}: they are one tensor" for group in asks.same]
-    return [*asked, *one, *_find_written_inputs(program)]
+    def describe(each: Assumption) -> str:
+        if each.what == ONE and each.answer:
+            return f"{join_names(each.of)}: they are one tensor"
+        of = f"{'of what is computed from ' if each.computed else ''}{join_names(each.of)}"
+        return f"{of}{': ' if of else ''}{each.what} is {each.answer}, asked at {each.where}"
+
+    assumed = map(describe, program.assumptions or ())
+    return [*assumed, *_find_written_inputs(program)]
 
 
 def _find_written_inputs(program: ExportedProgram) -> list[str]:

@@ -150,7 +150,7 @@ def test_whole_traces_on_demand(nets: Any, program: Any) -> None:
     traces = [n.meta["stack_trace"] for n in program.graph.nodes if n.op == "call_function"]
     calls = [n for n in again.graph.nodes if n.op == "call_function"]
     assert [n.meta["stack_trace"] for n in calls] == traces
-    assert again.asks == program.asks
+    assert again.assumptions == program.assumptions
     assert [g.where for g in again.guards] == [g.where for g in program.guards]
     assert str(again) == str(program)
 
@@ -211,9 +211,9 @@ def test_messages_of_loaded_programs_name_the_line(
 def test_what_was_asked_keeps_its_line(program: Any) -> None:
     def asked(amount: str) -> list[str]:
         given = lostwax.load(io.BytesIO(save(program, metadata=amount)))
-        return [q.where for q in given.asks.questions]
+        return [q.where for q in given.assumptions]
 
-    assert asked("full") == [q.where for q in program.asks.questions]
+    assert asked("full") == [q.where for q in program.assumptions]
     assert all(where.startswith("nets_elsewhere.py:") for where in asked("lines"))
     assert set(asked("none")) == {"an unknown line"}
 

@@ -15,7 +15,7 @@ from lostwax.capture.trace.gradient_reach import gradient_sources
 from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.asked_tensor import is_marked, is_marked_leaf
 from lostwax.fake.tensor import FakeTensor
-from lostwax.ir.data import Answer, Question, Ref
+from lostwax.ir.data import Answer, Assumption, Ref
 from lostwax.ir.run.conditions.answers import ATTRIBUTE, GRADIENTS, ONE, PLAIN, answer
 from lostwax.ir.trace.log import Value
 from lostwax.ir.trace.views import Tracked
@@ -110,13 +110,13 @@ class NotedQuestions:
     def __bool__(self) -> bool:
         return bool(self._notes or self._modes or self._pairs)
 
-    def questions(
+    def list_assumptions(
         self, given: Mapping[int, tuple[Ref, Any]], inputs: Mapping[Value, Ref], grad: bool
-    ) -> Iterator[Question]:
+    ) -> Iterator[Assumption]:
         """What a call must check. `given` are the inputs and the state, by the id of the fake, with
         the real tensors; `inputs` the same by their values; `grad`: are gradients switched on?"""
         for what, (found, where) in self._modes.items():
-            yield Question(what, (), found, str(where))
+            yield Assumption(what, (), found, str(where))
         for note in self._notes.values():
             direct = None if note.is_joint else given.get(id(note.fake))
             if direct is not None:
@@ -131,7 +131,7 @@ class NotedQuestions:
         for one, other, where in self._pairs.values():
             if _may_be_one(one, other) and id(one) in given and id(other) in given:
                 refs = sorted([given[id(one)][0], given[id(other)][0]], key=_state_first)
-                yield Question(ONE, tuple(refs), False, str(where))
+                yield Assumption(ONE, tuple(refs), False, str(where))
 
 
 def _may_be_one(one: FakeTensor, other: FakeTensor) -> bool:
@@ -162,7 +162,7 @@ def _first_source(tracked: Tracked) -> Value:
     return value
 
 
-def _ask_given(note: QuestionNote, ref: Ref, tensor: Any) -> Iterator[Question]:
+def _ask_given(note: QuestionNote, ref: Ref, tensor: Any) -> Iterator[Assumption]:
     what = note.what
     if what.startswith(ATTRIBUTE):
         if isinstance(ref, str):  # a program has its own state, which nobody puts attributes on
@@ -175,10 +175,12 @@ def _ask_given(note: QuestionNote, ref: Ref, tensor: Any) -> Iterator[Question]:
                 "  why: a call with another one, or with none, would have to be told apart\n"
                 "  instead: pass it as an argument"
             )
-    yield Question(what, (ref,), answer(what, tensor), str(note.where))
+    yield Assumption(what, (ref,), answer(what, tensor), str(note.where))
 
 
-def _ask_sources(note: QuestionNote, inputs: Mapping[Value, Ref], grad: bool) -> Iterator[Question]:
+def _ask_sources(
+    note: QuestionNote, inputs: Mapping[Value, Ref], grad: bool
+) -> Iterator[Assumption]:
     """A computed tensor has a gradient if what it is computed from has one: ask that."""
     if not note.is_joint and is_marked_leaf(note.fake):  # it was told so itself
         return
@@ -188,4 +190,4 @@ def _ask_sources(note: QuestionNote, inputs: Mapping[Value, Ref], grad: bool) ->
     if of and not any(value.fake is not None and is_marked(value.fake) for value in constants):
         found = grad and any(value.fake is not None and is_marked(value.fake) for value in sources)
         what = GRADIENTS if note.what == GRADIENTS else "requires_grad"
-        yield Question(what, of, found, str(note.where), computed=True)
+        yield Assumption(what, of, found, str(note.where), computed=True)

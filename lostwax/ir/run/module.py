@@ -26,7 +26,7 @@ from lostwax.ir.run.calling import Convention, accept_self, call_with_self
 from lostwax.ir.run.conditions.answers import LAYOUT_ASKED
 from lostwax.ir.run.conditions.first_run import FirstRun, has_custom_operators
 from lostwax.ir.run.conditions.overlap import Check, StateCheck, overlap_check, state_check
-from lostwax.ir.run.conditions.questions import asks_check, same_pairs
+from lostwax.ir.run.conditions.questions import assumption_check, same_pairs
 from lostwax.ir.run.conditions.settings import hold_to_settings
 from lostwax.ir.run.control import run_by_python
 from lostwax.ir.run.held import find_held
@@ -354,7 +354,7 @@ class _Runner:
         self.fetch = _make_fetch([s for s in specs if s.kind is not InputKind.USER_INPUT])
         outputs = program.graph_signature.output_specs
         self.rebind = make_rebind(program, [s for s in outputs if is_rebound(s)])
-        self.check_asks = asks_check(program, convention.leaves)
+        self.check_assumptions = assumption_check(program, convention.leaves)
         self.check_overlap = input_overlap_check(program, convention)
         if has_draws_and_views(program.graph_module):  # a second try would draw other numbers
             self._relax()
@@ -374,8 +374,8 @@ class _Runner:
             self.check_overlap(inputs)
         if self.check_state_overlap is not None:
             self.check_state_overlap(state, inputs)
-        if self.check_asks is not None:
-            self.check_asks(state, inputs)
+        if self.check_assumptions is not None:
+            self.check_assumptions(state, inputs)
         return state
 
     def run_on(self, module: ProgramModule, state: Sequence[Any], inputs: tuple[Any, ...]) -> Any:
@@ -587,7 +587,7 @@ def _state_overlap_check(program: Program, convention: Convention) -> StateCheck
         [x.path for x in convention.leaves],
         {i for i, s in enumerate(state) if s.target in targets},
         {i for i, name in enumerate(users) if name in inputs},
-        same_pairs(program.asks),
+        same_pairs(program),
     )
 
 
@@ -597,4 +597,4 @@ def input_overlap_check(program: Program, convention: Convention) -> Check | Non
     targets = set(signature.user_inputs_to_mutate.values())
     written = {i for i, name in enumerate(users) if name in targets}
     paths = [x.path for x in convention.leaves]
-    return overlap_check(_captured_inputs(program), paths, written, same_pairs(program.asks))
+    return overlap_check(_captured_inputs(program), paths, written, same_pairs(program))

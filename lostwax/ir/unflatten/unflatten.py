@@ -27,7 +27,7 @@ from lostwax.ir.graph.delegate import refuse_delegates
 from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.pytree import sketch_spec
 from lostwax.ir.run.calling import accept_self, call_with_self
-from lostwax.ir.run.conditions.questions import asks_check
+from lostwax.ir.run.conditions.questions import assumption_check
 from lostwax.ir.run.conditions.settings import hold_to_settings
 from lostwax.ir.run.control import run_by_python
 from lostwax.ir.run.leaves import UNCHANGED, Changes
@@ -114,7 +114,7 @@ class UnflattenedModule(GraphsModule):
         self._changes = UNCHANGED
         self._convention = call_convention(program, True)
         self._rebuild = make_rebuild(program, self._convention)
-        self._check_asks = asks_check(program, self._convention.leaves)
+        self._check_assumptions = assumption_check(program, self._convention.leaves)
         self._check_overlap = input_overlap_check(program, self._convention)
         self._hold_to_settings = hold_to_settings(program)
         paths = (e.fqn for e in program.module_call_graph)
@@ -138,8 +138,8 @@ class UnflattenedModule(GraphsModule):
         inputs = self.process_forward_inputs(*args, **kwargs)
         if self._check_overlap is not None:
             self._check_overlap(inputs)
-        if self._check_asks is not None:
-            self._check_asks(self._state(), inputs)
+        if self._check_assumptions is not None:
+            self._check_assumptions(self._state(), inputs)
         is_joint = self.graph_signature.backward_signature is not None
         with (
             allow_depth(self._depth),

@@ -324,8 +324,8 @@ def test_what_another_thread_has_read_is_refused_also_when_the_export_is_over(fa
         _check_refused(USES[:2], fake, "the export is over")
     _check_refused(USES, stood[0], "the export is over")
     if program is not None:
-        assert program.asks is not None
-        assert not program.asks.questions
+        assert program.assumptions is not None
+        assert not program.assumptions
         assert [n.target for n in program.graph.nodes if "stride" in str(n.target)] == []
         core = program.run_decompositions()  # its own fakes are of use
         torch.testing.assert_close(core.module()(x), program.module()(x))

@@ -156,7 +156,7 @@ def test_with_such_an_example_it_takes_both(f: Any) -> None:
 @pytest.mark.parametrize("f", TAKE_BOTH)
 def test_others_take_both_and_ask_nothing(f: Any) -> None:
     program = export(f, (example(),))
-    assert not program.asks.questions
+    assert not program.assumptions
     for each in (program, program.run_decompositions()):
         torch.testing.assert_close(gradient(each.module()), gradient(f))
 
@@ -175,7 +175,7 @@ def test_statistics_ask_nothing() -> None:
 
     module = Statistics()
     program = export(module, (example(),))
-    assert not program.asks.questions
+    assert not program.assumptions
     torch.testing.assert_close(gradient(program.module()), gradient(module))
 
 

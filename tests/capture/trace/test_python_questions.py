@@ -148,10 +148,9 @@ def test_what_is_asked_of_an_input_is_checked(name: str) -> None:
 
 def test_nothing_is_checked_that_is_not_asked() -> None:
     program = export(lambda x: x * 2, (torch.ones(2),))
-    assert program.asks is not None
-    assert program.asks.questions == ()
+    assert program.assumptions == ()
     ours = program.module()
-    assert ours._runner.check_asks is None  # type: ignore[union-attr]
+    assert ours._runner.check_assumptions is None  # type: ignore[union-attr]
     for _, example, other in ASKED.values():
         for x in (example, other):
             if x.dtype is torch.float32:
@@ -397,7 +396,7 @@ def test_where_it_does_not_matter_either_will_do() -> None:
     x, y, z = torch.ones(2), torch.ones(2), torch.ones(2)
     for example in ((x, x, x), (x, y, z), (x, x, z)):
         ours = export(lambda x, y, z: (x * y).sin() + z, example).module()
-        assert ours._runner.check_asks is None  # type: ignore[union-attr]
+        assert ours._runner.check_assumptions is None  # type: ignore[union-attr]
         for call in ((x, x, x), (x, y, z), (x, x, z), (x, y, y)):
             torch.testing.assert_close(ours(*call), (call[0] * call[1]).sin() + call[2])
 
@@ -455,7 +454,7 @@ def test_constants_are_asked_too() -> None:
 
 def test_tensors_that_cannot_be_one_are_not_checked() -> None:
     ours = export(lambda x, y: x.sum() + y.sum(), (torch.ones(2), torch.ones(3))).module()
-    assert ours._runner.check_asks is None  # type: ignore[union-attr]
+    assert ours._runner.check_assumptions is None  # type: ignore[union-attr]
 
 
 def test_sizes_of_one_tensor_in_two_places() -> None:

@@ -16,7 +16,7 @@ import torch
 
 from lostwax.errors import InputValueError
 from lostwax.fake import FakeTensor
-from lostwax.ir.data import Asks, Program, Question, Ref
+from lostwax.ir.data import Assumption, Program, Ref
 from lostwax.ir.run.conditions.answers import (
     GRADIENTS,
     OFFSET,
@@ -33,30 +33,27 @@ from lostwax.ops.registry import has_trait
 from lostwax.ops.traits import Trait
 
 
-def same_pairs(asks: Asks | None) -> set[tuple[Ref, Ref]]:
+def same_pairs(program: Program) -> set[tuple[Ref, Ref]]:
     """The pairs of tensors that must be one tensor in each call."""
-    groups = () if asks is None else asks.same
+    groups = [a.of for a in program.assumptions or () if a.what == ONE and a.answer]
     return {(a, b) for group in groups for i, a in enumerate(group) for b in group[i + 1 :]}
 
 
-AsksCheck = Callable[[Sequence[Any], Sequence[Any]], None]
+AssumptionCheck = Callable[[Sequence[Any], Sequence[Any]], None]
 """A check of the state and of the user's inputs of a call."""
 
 
-def asks_check(program: Program, leaves: Sequence[Leaf]) -> AsksCheck | None:
+def assumption_check(program: Program, leaves: Sequence[Leaf]) -> AssumptionCheck | None:
     """Make a check of a call; None if there is nothing to check. `leaves` say what the user's
     inputs must be."""
-    asks = program.asks
-    if asks is None:
-        return _join_checks([*_layout_checks(program)])
     specs = program.graph_signature.input_specs
     names = [s.target for s in specs if s.kind is not InputKind.USER_INPUT]
     state = {str(name): i for i, name in enumerate(names) if name is not None}
-    same, asked = _same_checks(asks, leaves, state), _question_checks(asks, leaves, state)
-    return _join_checks([*same, *asked, *_layout_checks(program)])
+    assumed = _make_checks(program.assumptions or (), leaves, state)
+    return _join_checks([*assumed, *_layout_checks(program)])
 
 
-def _join_checks(parts: Sequence[AsksCheck]) -> AsksCheck | None:
+def _join_checks(parts: Sequence[AssumptionCheck]) -> AssumptionCheck | None:
     if not parts:
         return None
 
@@ -93,17 +90,7 @@ def _find_tensor(ref: Ref, leaves: Sequence[Leaf], state: Mapping[str, int]) -> 
     return _CallTensor(True, state[ref], ref) if ref in state else None
 
 
-def _same_checks(
-    asks: Asks, leaves: Sequence[Leaf], state: Mapping[str, int]
-) -> Iterator[AsksCheck]:
-    """Yield checks that what was one tensor at capture is one again."""
-    for group in asks.same:
-        found = [named for ref in group if (named := _find_tensor(ref, leaves, state)) is not None]
-        for other in found[1:]:
-            yield _must_be_one(found[0], other)
-
-
-def _must_be_one(first: _CallTensor, other: _CallTensor) -> AsksCheck:
+def _must_be_one(first: _CallTensor, other: _CallTensor) -> AssumptionCheck:
     def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
         if first.of(state, inputs) is not other.of(state, inputs):
             fix = "one tensor for both"
@@ -121,7 +108,7 @@ def _must_be_one(first: _CallTensor, other: _CallTensor) -> AsksCheck:
     return check
 
 
-def _must_be_apart(question: Question, first: _CallTensor, other: _CallTensor) -> AsksCheck:
+def _must_be_apart(question: Assumption, first: _CallTensor, other: _CallTensor) -> AssumptionCheck:
     def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
         both = first.of(state, inputs), other.of(state, inputs)
         _ask_again(question, both)
@@ -141,7 +128,7 @@ def _must_be_apart(question: Question, first: _CallTensor, other: _CallTensor) -
 # ----------------------------------------------------------------------------------- what was asked
 
 
-def _must_be_the_mode(question: Question) -> AsksCheck:
+def _must_be_the_mode(question: Assumption) -> AssumptionCheck:
     what, wanted = question.what, question.answer
 
     def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
@@ -161,16 +148,19 @@ def _must_be_the_mode(question: Question) -> AsksCheck:
     return check
 
 
-def _question_checks(
-    asks: Asks, leaves: Sequence[Leaf], state: Mapping[str, int]
-) -> Iterator[AsksCheck]:
-    for question in asks.questions:
+def _make_checks(
+    assumptions: Sequence[Assumption], leaves: Sequence[Leaf], state: Mapping[str, int]
+) -> Iterator[AssumptionCheck]:
+    for question in assumptions:
         if is_mode(question.what):
             yield _must_be_the_mode(question)
             continue
         of = [_find_tensor(ref, leaves, state) for ref in question.of]
         there = [each for each in of if each is not None]
-        if question.what == ONE:
+        if question.what == ONE and question.answer:
+            for other in there[1:]:
+                yield _must_be_one(there[0], other)
+        elif question.what == ONE:
             if len(there) == 2:
                 yield _must_be_apart(question, *there)
         elif question.computed:
@@ -180,7 +170,7 @@ def _question_checks(
             yield _must_answer(question, there[0])
 
 
-def _must_answer(question: Question, named: _CallTensor) -> AsksCheck:
+def _must_answer(question: Assumption, named: _CallTensor) -> AssumptionCheck:
     what, wanted, index, is_state = question.what, question.answer, named.index, named.is_state
 
     def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
@@ -198,7 +188,7 @@ def _must_answer(question: Question, named: _CallTensor) -> AsksCheck:
     return check
 
 
-def _ask_again(question: Question, tensors: Sequence[Any]) -> None:
+def _ask_again(question: Assumption, tensors: Sequence[Any]) -> None:
     """If the program is being captured, tell that capture of the question: the answer is baked into
     the new program, too."""
     fakes = [tensor for tensor in tensors if type(tensor) is FakeTensor]
@@ -207,7 +197,7 @@ def _ask_again(question: Question, tensors: Sequence[Any]) -> None:
         tell(question.where, question.what, fakes, is_joint=question.computed)
 
 
-def _layout_checks(program: Program) -> Iterator[AsksCheck]:
+def _layout_checks(program: Program) -> Iterator[AssumptionCheck]:
     """Yield checks that tell a capture of the program which layouts it relies on: those that its
     graph asserts (on fakes C++ answers that, which the capture cannot see), and those of its views,
     if copies must not replace them."""
@@ -224,7 +214,7 @@ def _layout_checks(program: Program) -> Iterator[AsksCheck]:
         yield _ask_layouts_again
 
 
-def _ask_layout_again(index: int, dims: Sequence[Any], offset: bool) -> AsksCheck:
+def _ask_layout_again(index: int, dims: Sequence[Any], offset: bool) -> AssumptionCheck:
     def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
         count = len(state)
         tensor = state[index] if index < count else inputs[index - count]
@@ -243,7 +233,7 @@ def _ask_layouts_again(state: Sequence[Any], inputs: Sequence[Any]) -> None:
             tensor.fake_mode.observer.note_question_at("", VISIBLE_STRIDES, [tensor])
 
 
-def _fix(question: Question, named: _CallTensor) -> str:
+def _fix(question: Assumption, named: _CallTensor) -> str:
     if question.what == "requires_grad" and question.answer is False and not named.is_state:
         return f"pass {named.path}.detach(), or "
     if question.what == "requires_grad" and named.is_state:
@@ -251,7 +241,7 @@ def _fix(question: Question, named: _CallTensor) -> str:
     return ""
 
 
-def _must_need_gradient(question: Question, of: Sequence[_CallTensor]) -> AsksCheck:
+def _must_need_gradient(question: Assumption, of: Sequence[_CallTensor]) -> AssumptionCheck:
     def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
         tensors = [each.of(state, inputs) for each in of]
         found = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)

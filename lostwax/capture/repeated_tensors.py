@@ -19,8 +19,7 @@ from lostwax.capture.attempt import Attempt
 from lostwax.ir.data import Assumption, Ref
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.run.conditions.answers import ONE
-from lostwax.ir.run.conditions.questions import same_pairs
+from lostwax.ir.run.conditions.answers import ONE, same_pairs
 from lostwax.ir.signature import InputKind
 
 

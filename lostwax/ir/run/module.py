@@ -23,10 +23,10 @@ from lostwax.ir.graph.lookup import all_nodes
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.rules.verify import validate
 from lostwax.ir.run.calling import Convention, accept_self, call_with_self
-from lostwax.ir.run.conditions.answers import LAYOUT_ASKED
+from lostwax.ir.run.conditions.answers import LAYOUT_ASKED, same_pairs
 from lostwax.ir.run.conditions.first_run import FirstRun, has_custom_operators
 from lostwax.ir.run.conditions.overlap import Check, StateCheck, overlap_check, state_check
-from lostwax.ir.run.conditions.questions import assumption_check, same_pairs
+from lostwax.ir.run.conditions.questions import assumption_check
 from lostwax.ir.run.conditions.settings import hold_to_settings
 from lostwax.ir.run.control import run_by_python
 from lostwax.ir.run.held import find_held

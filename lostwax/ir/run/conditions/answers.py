@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from lostwax.fake.tensor import FakeTensor
-from lostwax.ir.data import Answer
+from lostwax.ir.data import Answer, Program, Ref
 
 LAYOUT_ASKED = "as at capture: the program relies on them"
 """The end of an assertion that an input is laid out as it was."""
@@ -96,6 +96,12 @@ def answer(what: str, tensor: Any) -> Answer:
 _ABSENT = object()
 PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
 """The classes of attributes whose values are kept."""
+
+
+def same_pairs(program: Program) -> set[tuple[Ref, Ref]]:
+    """The pairs of tensors that must be one tensor in each call."""
+    groups = [a.of for a in program.assumptions or () if a.what == ONE and a.answer]
+    return {(a, b) for group in groups for i, a in enumerate(group) for b in group[i + 1 :]}
 
 
 MODES = (

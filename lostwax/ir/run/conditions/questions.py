@@ -32,13 +32,6 @@ from lostwax.ir.signature import InputKind
 from lostwax.ops.registry import has_trait
 from lostwax.ops.traits import Trait
 
-
-def same_pairs(program: Program) -> set[tuple[Ref, Ref]]:
-    """The pairs of tensors that must be one tensor in each call."""
-    groups = [a.of for a in program.assumptions or () if a.what == ONE and a.answer]
-    return {(a, b) for group in groups for i, a in enumerate(group) for b in group[i + 1 :]}
-
-
 AssumptionCheck = Callable[[Sequence[Any], Sequence[Any]], None]
 """A check of the state and of the user's inputs of a call."""
 

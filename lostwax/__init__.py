@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from lostwax import backends, errors, interop, ops, passes, pte
     from lostwax.backends.transform import to_edge_transform_and_lower
     from lostwax.capture.adaptive import capture
-    from lostwax.capture.check import CheckResult, check
     from lostwax.capture.draft import draft_export
     from lostwax.capture.export import export
     from lostwax.capture.joint import export_joint
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from lostwax.capture.shapes.dims import Dim, dims, mark_dynamic
     from lostwax.capture.shapes.spec import Constraint
     from lostwax.capture.shapes.violations import refine_dynamic_shapes_from_suggested_fixes
+    from lostwax.checking.check import check
+    from lostwax.checking.result import CheckResult
     from lostwax.dialects.manager import EdgeConfig, EdgeProgramManager, to_edge
     from lostwax.fake import (
         FakeTensor,
@@ -173,8 +174,8 @@ _HOME = {
     "export_joint": "lostwax.capture.joint",
     "AdditionalInputs": "lostwax.capture.shapes.collect",
     "ShapesCollection": "lostwax.capture.shapes.collect",
-    "CheckResult": "lostwax.capture.check",
-    "check": "lostwax.capture.check",
+    "CheckResult": "lostwax.checking.result",
+    "check": "lostwax.checking.check",
     "draft_export": "lostwax.capture.draft",
     "Constraint": "lostwax.capture.shapes.spec",
     "Dim": "lostwax.capture.shapes.dims",
@@ -204,9 +205,6 @@ doors.set_doors(
         "lower_methods": "lostwax.backends.lower",
         "make_report": "lostwax.backends.report",
         "ExecutableProgram": "lostwax.pte.executable",
-        "check_executable": "lostwax.pte.check",
-        "find_in_delegate": "lostwax.backends.check",
-        "EdgeProgramManager": "lostwax.dialects.manager",
         "plot": "lostwax.explorer.page",
         "show_values": "lostwax.interop.exchange",
     }

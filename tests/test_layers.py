@@ -44,7 +44,7 @@ LAYERS = [
     ["dialects"],
     ["pt2", "pte"],
     ["backends"],
-    ["interop"],
+    ["checking", "interop"],
     ["passes"],  # a face: the names of what is in ir
     ["explorer"],
     ["problems"],

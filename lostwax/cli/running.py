@@ -15,8 +15,9 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 
-from lostwax.capture.check import CheckResult, check
 from lostwax.capture.export import export
+from lostwax.checking.check import check
+from lostwax.checking.result import CheckResult
 from lostwax.cli.factories import Model, build_model, import_place, read_dynamic
 from lostwax.cli.outcome import Outcome, check_file, check_output, write_error
 from lostwax.cli.programs import load_program

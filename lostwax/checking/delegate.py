@@ -6,7 +6,7 @@ runtime. Must not change the delegate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,16 +17,14 @@ from lostwax.backends.extract import find_constants
 from lostwax.backends.lower import lower_program
 from lostwax.backends.partition import Partitioner, PartitionResult
 from lostwax.backends.spec import DelegationSpec
+from lostwax.checking.result import Close, describe_node, state_values
 from lostwax.errors import LostwaxError
 from lostwax.ir.graph.copying import copy_module
 from lostwax.ir.graph.delegate import LoweredBackendModule
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import ExportGraphSignature, OutputKind, OutputSpec, TensorArgument
-from lostwax.ir.text import source_text, target_text
 from lostwax.pte.executable import ExecutableProgram
 from lostwax.pte.runtime import load_runtime
-
-Close = Callable[[Any, Any], str]
 
 
 def find_in_delegate(delegate: LoweredBackendModule, inputs: Sequence[Any], close: Close) -> str:
@@ -43,11 +41,12 @@ def find_in_delegate(delegate: LoweredBackendModule, inputs: Sequence[Any], clos
         got = load_runtime(executable.buffer).run(list(inputs))
     except (LostwaxError, RuntimeError):
         return ""
-    wanted = _compute_values(program, nodes, inputs)
-    for node, one, other in zip(nodes, got, wanted, strict=True):
-        if wrong := close(one, other):
-            where = f"\n    at {source_text(node)}" if source_text(node) else ""
-            return f"{node.name} = {target_text(node.target)}{where}\n    {wrong}"
+    running = Interpreter(program.graph_module, garbage_collect_values=False)
+    with torch.no_grad():
+        running.run(*state_values(program), *inputs)
+    for node, one in zip(nodes, got, strict=True):
+        if wrong := close(one, running.env[node]):
+            return describe_node(node, wrong)
     return "none of its operators alone: it is wrong how the backend puts them together"
 
 
@@ -71,21 +70,6 @@ def _return_all(program: ExportedProgram, nodes: Sequence[Node]) -> ExportedProg
     results = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(n.name), None) for n in nodes]
     signature = ExportGraphSignature(program.graph_signature.input_specs, results)
     return replace(program, graph_module=module, graph_signature=signature)
-
-
-def _compute_values(
-    program: ExportedProgram, nodes: Sequence[Node], inputs: Sequence[Any]
-) -> list[Any]:
-    state = {**program.state_dict, **program.constants}
-    given = iter(inputs)
-    held = [
-        state[str(spec.target)] if spec.target is not None else next(given)
-        for spec in program.graph_signature.input_specs
-    ]
-    running = Interpreter(program.graph_module, garbage_collect_values=False)
-    with torch.no_grad():
-        running.run(*held)
-    return [running.env[n] for n in nodes]
 
 
 class _TakeAll(Partitioner):

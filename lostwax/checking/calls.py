@@ -1,4 +1,5 @@
-"""Draws calls for which a program claims to hold: sizes from its ranges, tensors of these sizes.
+"""The calls in which a program is compared: those that the user gives, or the example and calls for
+which the program claims to hold, drawn from the ranges of its sizes.
 
 Makes the arguments, and code that makes them again. Must not run a program or a module.
 """
@@ -6,7 +7,7 @@ Makes the arguments, and code that makes them again. Must not run a program or a
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,11 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._pytree import TreeSpec
 
+from lostwax.errors import CheckError
+from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.calling import Convention
 from lostwax.ir.run.leaves import NumberLeaf, TensorLeaf
+from lostwax.ir.run.module import call_convention
 from lostwax.sym import Expr, Symbol, evaluate
 
 _SIZES = (0, 1, 2, 3, 7, 13, 32)
@@ -34,12 +38,53 @@ class DrawnCall:
     code: str
 
 
-def example_call(inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> DrawnCall:
-    """The call that the program was captured with."""
-    return DrawnCall("the example", *inputs, "args, kwargs = copy.deepcopy(program.example_inputs)")
+def list_calls(
+    program: ExportedProgram,
+    inputs: Sequence[Any] | None,
+    draws: int,
+    seed: int,
+    on_case: Callable[[str], None] | None = None,
+) -> Iterator[DrawnCall]:
+    """The calls that are compared; each is told before it is made."""
+    for case in _make_calls(program, inputs, draws, seed):
+        if on_case is not None:
+            on_case(case.title)
+        yield case
 
 
-def draw_calls(
+def _make_calls(
+    program: ExportedProgram, inputs: Sequence[Any] | None, draws: int, seed: int
+) -> Iterator[DrawnCall]:
+    if inputs is not None:
+        for i, given in enumerate(inputs):
+            if isinstance(inputs, torch.Tensor) or not isinstance(given, (tuple, list)):
+                raise CheckError(
+                    "inputs is a list of calls, each a tuple of arguments\n"
+                    "  instead: check(program, module, inputs=[(x, y)])"
+                )
+            args, kwargs = given if _is_pair(given) else (tuple(given), {})
+            yield DrawnCall(f"inputs[{i}]", args, kwargs, f"args, kwargs = {_pair_text(given, i)}")
+        return
+    if program.example_inputs is None:
+        raise CheckError(
+            "the program has no example inputs, it was loaded without them\n"
+            "  instead: check(program, module, inputs=[(x, y)])"
+        )
+    code = "args, kwargs = copy.deepcopy(program.example_inputs)"
+    yield DrawnCall("the example", *program.example_inputs, code)
+    convention = call_convention(program, True)
+    yield from _draw_calls(convention, program.example_inputs, draws, seed)
+
+
+def _is_pair(given: Any) -> bool:
+    return len(given) == 2 and isinstance(given[0], tuple) and isinstance(given[1], dict)
+
+
+def _pair_text(given: Any, index: int) -> str:
+    return f"inputs[{index}]" if _is_pair(given) else f"tuple(inputs[{index}]), {{}}"
+
+
+def _draw_calls(
     convention: Convention,
     inputs: tuple[tuple[Any, ...], dict[str, Any]],
     count: int,

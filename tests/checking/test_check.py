@@ -89,7 +89,7 @@ def test_the_first_node_is_named_and_the_counterexample_runs(net: Net, program: 
     (found,) = result.differences
     assert found.case == "the example"
     assert found.what.startswith("the result['y']: Tensor-likes are not close!")
-    where = "tests/capture/test_check.py"
+    where = "tests/checking/test_check.py"
     assert found.node.startswith(f"mul = torch.ops.aten.mul.Tensor\n    at {where}:")
     assert "in forward, code: y.mul_(scale)" in found.node
     with pytest.raises(CheckError, match="the first node that differs: mul"):

@@ -73,7 +73,7 @@ def test_the_first_operator_that_differs_is_named(
     assert not result.ok
     (difference,) = result.differences
     assert f"aten.{kernel}" in difference.node.split("\n")[0]
-    assert "test_check.py" in difference.node
+    assert "test_executable.py" in difference.node
     assert "the executable differs from the module" in result.report
 
 

@@ -55,7 +55,7 @@ def test_the_operator_inside_of_a_delegate_is_named(
     report = lostwax.check(wrong.to_executable(), compute).report
     assert "a result of the delegate lowered_module_0 of XnnpackBackend; in it: " in report
     assert f"in it: {named} = lostwax.ops.edge.aten.{named}.default" in report
-    assert "test_check.py" in report.partition("in it: ")[2]
+    assert "test_delegate.py" in report.partition("in it: ")[2]
 
 
 def test_what_only_the_whole_delegate_does_wrong_is_told(monkeypatch: Any) -> None:

@@ -1,0 +1,1 @@
+"""`lostwax.check`: programs, lowered or not, compared with what they were captured from."""

@@ -22,10 +22,10 @@ from lostwax.capture.python.containers import GONE
 from lostwax.capture.python.functions_run import find_watcher, let_watch
 from lostwax.capture.state.module_state import PLAIN
 from lostwax.capture.state.unkept_changes import collect_changes
-from lostwax.capture.strict.same_graphs import find_difference
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError, asks_data
 from lostwax.fake.symbolic.node import unwrap
+from lostwax.ir.diff import find_change
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import OutputKind
 from lostwax.undo.undo import Undo, run_and_undo
@@ -69,7 +69,8 @@ def _find_difference(
     program: ExportedProgram, calling: _Calling, capture: Callable[[], ExportedProgram]
 ) -> str | None:
     try:
-        return find_difference(program, _capture_quietly(calling, capture))
+        change = find_change(program, _capture_quietly(calling, capture))
+        return None if change is None else change.between_runs()
     except Exception as error:
         if asks_data(error):
             raise

@@ -1,4 +1,5 @@
-"""`diff`: finds what has changed between two programs, for people and for tests.
+"""`diff`: finds what has changed between two programs, for people and for tests; `find_change`: the
+first change, for those who ask whether two captures gave the same program.
 
 Nodes are compared by name and by what they compute, values by type, weights by a hash of their
 bytes. The result is data that prints as a text. Must not change either program.
@@ -7,9 +8,10 @@ bytes. The result is data that prints as a text. Must not change either program.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ from lostwax.ir.graph.delegate import find_delegates
 from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.ranges import limits_by_name
-from lostwax.ir.text import argument_text, call_dims_by_name, call_text, type_text
+from lostwax.ir.text import argument_text, call_dims_by_name, call_text, source_place, type_text
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Change:
     name: str
     old: str
     new: str
+    where: str = field(default="", compare=False)
+    """The user's line, where `find_change` knows it."""
 
     def __str__(self) -> str:
         if self.name in (self.old, self.new):  # a guard has no other name
@@ -41,6 +45,12 @@ class Change:
         if not self.new:
             return f"- {self.kind} {self.name}: {self.old}"
         return f"~ {self.kind} {self.name}: {self.old} → {self.new}"
+
+    def between_runs(self) -> str:
+        """The change between two runs of one call in words, with its line."""
+        old, new = self.old or "nothing", self.new or "nothing"
+        where = f"\n  at {self.where}" if self.where else ""
+        return f"{self.kind} {self.name}: {old} in the first run, {new} in the second{where}"
 
 
 @dataclass(frozen=True)
@@ -78,16 +88,35 @@ def diff(a: ExportedProgram, b: ExportedProgram) -> Difference:
         return Difference(
             (
                 *_table("dialect", {"": a.dialect}, {"": b.dialect}),
-                *_table("input", _inputs(a), _inputs(b)),
-                *_graphs(a.graph_module, b.graph_module, ""),
-                *_table("output", _outputs(a), _outputs(b)),
-                *_table("structure", _structure(a), _structure(b)),
-                *_table("range", _ranges(a), _ranges(b)),
-                *_table("guard", _guards(a), _guards(b)),
+                *_compare(a, b, _graphs),
                 *_weights("weight", a.state_dict, b.state_dict),
-                *_weights("constant", a.constants, b.constants),
             )
         )
+
+
+def find_change(a: ExportedProgram, b: ExportedProgram) -> Change | None:
+    """The first change between two programs that were captured from one module; None if they are
+    the same. Nodes are compared in pairs; types follow from what they compute."""
+    change = next(_compare(a, b, _pairs), None)
+    if change is not None and change.kind == "constant":
+        inputs = zip(a.graph.nodes, a.graph_signature.input_specs, strict=False)
+        readers = [node for n, s in inputs if s.target == change.name for node in n.users]
+        return replace(change, where=source_place(readers[0]) if readers else "")
+    return change
+
+
+Graphs = Callable[[GraphModule, GraphModule, str], Iterator[Change]]
+
+
+def _compare(a: ExportedProgram, b: ExportedProgram, compare: Graphs) -> Iterator[Change]:
+    """All but weights, which programs of one module share."""
+    yield from _table("input", _inputs(a), _inputs(b))
+    yield from compare(a.graph_module, b.graph_module, "")
+    yield from _table("output", _outputs(a), _outputs(b))
+    yield from _table("structure", _structure(a), _structure(b))
+    yield from _table("range", _ranges(a), _ranges(b))
+    yield from _table("guard", _guards(a), _guards(b))
+    yield from _weights("constant", a.constants, b.constants)
 
 
 def _table(kind: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:
@@ -116,6 +145,19 @@ def _graphs(a: GraphModule, b: GraphModule, path: str) -> Iterator[Change]:
     yield from _table("delegate", _delegates(a, path), _delegates(b, path))
 
 
+def _pairs(a: GraphModule, b: GraphModule, path: str) -> Iterator[Change]:
+    """Yield the first two nodes in one place that are not the same, also of the graphs inside."""
+    for one, other in zip_longest(a.graph.nodes, b.graph.nodes):
+        lines = [("", "") if n is None else (n.name, _call(n)) for n in (one, other)]
+        if lines[0] != lines[1]:
+            node = other if one is None or one.op == "output" else one
+            yield Change("node", path + node.name, lines[0][1], lines[1][1], source_place(node))
+            return
+    inner = dict(subgraphs(b))
+    for name, graph in subgraphs(a):
+        yield from _pairs(graph, inner[name], f"{path}{name}.")
+
+
 def _delegates(module: GraphModule, path: str) -> dict[str, str]:
     """Each delegate of a graph: its backend, and a hash of its payload and settings."""
     found = {}
@@ -133,10 +175,12 @@ def _lines(graph: Graph, path: str) -> list[tuple[str, str]]:
 
 
 def _text(node: Node) -> str:
-    if node.op == "output":
-        return argument_text(node.args[0])
-    value = _types(node.meta.get("val"))
-    return f"{call_text(node)}: {value}" if value else call_text(node)
+    value = "" if node.op == "output" else _types(node.meta.get("val"))
+    return f"{_call(node)}: {value}" if value else _call(node)
+
+
+def _call(node: Node) -> str:
+    return argument_text(node.args[0]) if node.op == "output" else call_text(node)
 
 
 def _types(value: Any) -> str:
@@ -229,11 +273,11 @@ def _weight_text(value: Any) -> str:
     if value is None:
         return ""
     if not isinstance(value, torch.Tensor):
-        return repr(value)
+        return f"a {type(value).__qualname__}"
     grad = " requires grad" if value.requires_grad else ""
-    if isinstance(value, FakeTensor) or value.is_meta:
+    if isinstance(value, FakeTensor) or value.is_meta or value.layout is not torch.strided:
         return f"{type_text(value)}{grad} without data"
-    return f"{type_text(value)}{grad} {_hash(value)}"
+    return f"{type_text(value)}{grad} {_hash(value) if value.ndim else f'of {value.item()!r}'}"
 
 
 def _hash(tensor: torch.Tensor) -> str:

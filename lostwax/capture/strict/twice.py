@@ -2,8 +2,7 @@
 
 The first capture refuses what the module reads of the world outside (`outside.py`), and what it
 leaves otherwise than it was in objects that were there before (`changes.py`). The second shows that
-nothing else decides: both programs must be the same (`same_graphs.py`). Must not know how a capture
-works.
+nothing else decides: both programs must be the same. Must not know how a capture works.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from lostwax.capture.state.unkept_changes import collect_changes
 from lostwax.capture.strict.changes import Before, Change, name_arguments
 from lostwax.capture.strict.lines import find_lines
 from lostwax.capture.strict.outside import OutsideWatch
-from lostwax.capture.strict.same_graphs import find_difference
 from lostwax.errors import StrictError
+from lostwax.ir.diff import find_change
 from lostwax.ir.program import ExportedProgram
 from lostwax.location import Location
 from lostwax.undo.undo import Undo, run_and_undo
@@ -40,10 +39,10 @@ def capture_strictly(
     again = partial(capture, attempt)
     first = _capture_first(again)
     second = copy_context().run(run_and_undo, partial(_capture_quietly, again))
-    difference = find_difference(first, second)
-    if difference is not None:
+    change = find_change(first, second)
+    if change is not None:
         raise StrictError(
-            f"two captures of the same call differ: {difference}\n"
+            f"two captures of the same call differ: {change.between_runs()}\n"
             "  why: the module reads something that changes from call to call, and the program "
             "would have what it was at capture, in every run\n"
             "  instead: pass it as an argument, or keep it in a buffer"

@@ -333,9 +333,9 @@ def test_beside_a_profiler() -> None:
     ("expression", "told"),
     [
         ("x * _tick()", "aten.mul.Tensor(x, "),
-        ("torch.tensor(_tick()) + x", "the constant lifted_tensor_0: a tensor f32[] of "),
+        ("torch.tensor(_tick()) + x", "constant lifted_tensor_0: f32[] of "),
         ("x.relu() if _tick() % 2 else x.tanh()", "torch.ops.aten."),
-        ("(x, _tick())", "the result (x, "),
+        ("(x, _tick())", "node output: (x, "),
         ("x[: int(_tick()) % 2 + 1]", "aten.slice"),
     ],
 )

@@ -12,21 +12,15 @@ from dataclasses import replace
 from typing import Any
 
 from torch.fx import GraphModule, Node
-from torch.utils._pytree import tree_leaves, tree_structure
+from torch.utils._pytree import tree_leaves
 
-from lostwax.backends.extract import find_constants, make_argument
+from lostwax.backends.extract import find_constants, make_program
 from lostwax.backends.partition import PartitionResult
-from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
 from lostwax.ir.graph.control import Body, ControlCall, describe_call, find_calls
 from lostwax.ir.graph.copying import copy_module
+from lostwax.ir.graph.rewriter import argument_of
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.signature import (
-    ExportGraphSignature,
-    InputKind,
-    InputSpec,
-    OutputKind,
-    OutputSpec,
-)
+from lostwax.ir.signature import InputKind, InputSpec
 
 Lower = Callable[[ExportedProgram], ExportedProgram]
 """Lowers a body as a program, whose inputs all stay."""
@@ -79,30 +73,10 @@ def _make_program(
     """The body as a program. It may return a single value: its graph is that of the body."""
     inputs = []
     for node in module.graph.find_nodes(op="placeholder"):
-        argument = make_argument(node)
-        if node in bound:
-            inputs.append(replace(bound[node], arg=argument))
-        else:
-            inputs.append(InputSpec(InputKind.USER_INPUT, argument, None))
-    returned = [make_argument(v) for v in tree_leaves(module.graph.output_node().args[0])]
-    given = [spec.arg for spec in inputs if spec.kind is InputKind.USER_INPUT]
-    signature = ModuleCallSignature(
-        given,
-        returned,
-        tree_structure(((0,) * len(given), {})),
-        tree_structure((0,) * len(returned)),
-        [str(a.name) for a in given],
-    )
-    results = [OutputSpec(OutputKind.USER_OUTPUT, each, None) for each in returned]
-    return ExportedProgram(
-        graph_module=module,
-        graph_signature=ExportGraphSignature(inputs, results),
-        state_dict=program.state_dict,
-        constants=program.constants,
-        range_constraints=program.range_constraints,
-        module_call_graph=[ModuleCallEntry("", signature)],
-        dialect=program.dialect,
-    )
+        spec = bound.get(node) or InputSpec(InputKind.USER_INPUT, argument_of(node), None)
+        inputs.append(replace(spec, arg=argument_of(node)))
+    returned = [argument_of(v) for v in tree_leaves(module.graph.output_node().args[0])]
+    return make_program(program, module, inputs, returned)
 
 
 def _drop_unread(call: ControlCall, constants: set[Node]) -> None:

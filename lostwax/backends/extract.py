@@ -7,33 +7,24 @@ all other values, are inputs. Must not change the outer program.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-import torch
-from torch.fx import Node
-from torch.fx.node import map_arg
+from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_structure
 
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import LoweringError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
-from lostwax.ir.graph.graph_module import ReadableModule
-from lostwax.ir.graph.lookup import find_attribute
-from lostwax.ir.graph.writer import GraphWriter
+from lostwax.ir.graph.rewriter import GraphRewriter, argument_of, hold
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import (
-    ConstantArgument,
+    ArgumentSpec,
     ExportGraphSignature,
     InputKind,
     InputSpec,
     OutputKind,
     OutputSpec,
-    SymBoolArgument,
-    SymFloatArgument,
-    SymIntArgument,
-    TensorArgument,
 )
 from lostwax.ir.text import source_place
 
@@ -83,7 +74,7 @@ def extract_part(
             )
     inside.update(n for node in nodes for n in node.all_input_nodes if n.op == "get_attr")
     given = dict.fromkeys(n for node in nodes for n in node.all_input_nodes if n not in inside)
-    held = [n for n in given if n in constants]
+    held = [n for n in constants if n in given]
     tensors = [n for n in given if n not in constants and not _is_number(n)]
     numbers = [n for n in given if _is_number(n)]
     pulled = _pull_numbers(numbers, inside.union(tensors, held))
@@ -149,60 +140,45 @@ def _write(
     inputs: Sequence[Node],
     outputs: Sequence[Node],
 ) -> ExportedProgram:
-    writer = GraphWriter()
-    new: dict[Node, Node] = {}
-    order = {n: i for i, n in enumerate(program.graph.nodes)}
-    held = sorted(held, key=order.__getitem__)
+    part = GraphRewriter(program.graph_module, body)
     for node in (*held, *inputs):
-        new[node] = writer.append_ready("placeholder", node.name, node.name, (), ())
-        new[node].meta.update({"val": node.meta["val"]})
-    children: dict[str, Any] = {}
+        given = part.writer.append_ready("placeholder", node.name, node.name, (), ())
+        given.meta["val"] = node.meta["val"]
+        part.new[node] = given
     for node in body:
-        if node.op == "get_attr":  # a body of control flow
-            children[str(node.target)] = find_attribute(program.graph_module, str(node.target))
-        args, kwargs = map_arg((node.args, node.kwargs), new.__getitem__)
-        new[node] = writer.append(node.op, node.name, node.target, args, kwargs)
-        new[node].meta.update(node.meta)
-    results = tuple(new[n] for n in outputs)
-    writer.append("output", "output", "output", (results,), {})
-    module = ReadableModule(children, writer.finish())
-    specs = dict(zip(program.graph.find_nodes(op="placeholder"), _specs(program), strict=True))
+        part.write[node.op](node)
+    part.writer.append("output", "output", "output", (tuple(part.new[n] for n in outputs),), {})
+    placeholders = program.graph.find_nodes(op="placeholder")
+    specs = dict(zip(placeholders, program.graph_signature.input_specs, strict=True))
     taken = [specs[n] for n in held]
-    given = [InputSpec(InputKind.USER_INPUT, make_argument(n), None) for n in inputs]
-    returned = [TensorArgument(n.name) for n in outputs]
-    names = {str(s.target) for s in taken}
+    asked = [InputSpec(InputKind.USER_INPUT, argument_of(n), None) for n in inputs]
+    made = make_program(program, part.finish(), [*taken, *asked], list(map(argument_of, outputs)))
+    state, constants = hold(program, taken)
+    return replace(made, state_dict=state, constants=constants)
+
+
+def make_program(
+    program: ExportedProgram,
+    module: GraphModule,
+    inputs: list[InputSpec],
+    returned: list[ArgumentSpec],
+) -> ExportedProgram:
+    """A program of a graph, with the state of another; it returns these values in a tuple."""
+    given = [spec.arg for spec in inputs if spec.kind is InputKind.USER_INPUT]
     call = ModuleCallSignature(
-        [s.arg for s in given],
-        list(returned),
+        given,
+        returned,
         tree_structure(((0,) * len(given), {})),
         tree_structure((0,) * len(returned)),
-        [n.name for n in inputs],
+        [str(a.name) for a in given],
     )
+    results = [OutputSpec(OutputKind.USER_OUTPUT, each, None) for each in returned]
     return ExportedProgram(
         graph_module=module,
-        graph_signature=ExportGraphSignature(
-            [*taken, *given], [OutputSpec(OutputKind.USER_OUTPUT, r, None) for r in returned]
-        ),
-        state_dict={k: v for k, v in program.state_dict.items() if k in names},
-        constants={k: v for k, v in program.constants.items() if k in names},
+        graph_signature=ExportGraphSignature(inputs, results),
+        state_dict=program.state_dict,
+        constants=program.constants,
         range_constraints=program.range_constraints,
         module_call_graph=[ModuleCallEntry("", call)],
         dialect=program.dialect,
     )
-
-
-def _specs(program: ExportedProgram) -> list[InputSpec]:
-    return program.graph_signature.input_specs
-
-
-def make_argument(node: Any) -> Any:
-    """How a signature names a value of a graph."""
-    if not isinstance(node, Node):
-        return ConstantArgument("", node)
-    value = node.meta["val"]
-    kinds = {
-        torch.SymInt: SymIntArgument,
-        torch.SymFloat: SymFloatArgument,
-        torch.SymBool: SymBoolArgument,
-    }
-    return kinds.get(type(value), TensorArgument)(node.name)

@@ -12,11 +12,10 @@ from operator import getitem
 from typing import Any
 
 from torch.fx import GraphModule, Node
-from torch.fx.node import map_arg
 
 from lostwax.backends.asking import ask_backend, ask_partitioner, require_partitioner
 from lostwax.backends.bodies import lower_bodies
-from lostwax.backends.extract import STATE, Part, extract_part, find_constants
+from lostwax.backends.extract import Part, extract_part, find_constants
 from lostwax.backends.order import order_steps
 from lostwax.backends.partition import Partitioner, PartitionResult, follows_producer, is_operator
 from lostwax.backends.patterns import fuse_patterns
@@ -25,12 +24,9 @@ from lostwax.backends.spec import DelegationSpec
 from lostwax.dialects.manager import EdgeProgramManager
 from lostwax.errors import LoweringError
 from lostwax.ir.graph.delegate import CALL_DELEGATE, LoweredBackendModule
-from lostwax.ir.graph.graph_module import ReadableModule
-from lostwax.ir.graph.lookup import find_attribute
-from lostwax.ir.graph.retype import PROVENANCE
-from lostwax.ir.graph.writer import GraphWriter
+from lostwax.ir.graph.rewriter import GraphRewriter, hold
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.signature import ExportGraphSignature, InputKind
+from lostwax.ir.signature import ExportGraphSignature
 
 Partitioners = Partitioner | Sequence[Partitioner]
 
@@ -64,7 +60,7 @@ def _lower(program: ExportedProgram, partitioner: Partitioner, is_body: bool) ->
     ready, result = lower_bodies(
         fused, result, lambda body: _lower(body, partitioner, is_body=True)
     )
-    return _Rewriting(ready, result, _find_freed(program, ready), is_body).run()
+    return _Rewriting(ready, result, _find_freed(program, ready), is_body).lower()
 
 
 def _partition(
@@ -114,7 +110,7 @@ def _complete_tags(program: ExportedProgram, result: PartitionResult) -> dict[No
     return tags
 
 
-class _Rewriting:
+class _Rewriting(GraphRewriter):
     """Writes the graph in which the parts are calls."""
 
     def __init__(
@@ -124,6 +120,7 @@ class _Rewriting:
         freed: set[Node],
         is_body: bool,
     ) -> None:
+        super().__init__(program.graph_module)
         self.program, self.result, self.freed, self.is_body = program, result, freed, is_body
         self.tags = tags = result.tags
         self.constants = find_constants(program)
@@ -136,23 +133,15 @@ class _Rewriting:
             tag: extract_part(program, nodes, self.constants, result.shared)
             for tag, nodes in members.items()
         }
-        self.new: dict[Node, Node] = {}
-        self.children: dict[str, Any] = {}
-        self.writer = GraphWriter()
 
-    def run(self) -> ExportedProgram:
-        program = self.program
-        self.writer.reserve_builtins()
-        self.writer.reserve(n.name for n in program.graph.nodes)
+    def lower(self) -> ExportedProgram:
         kept = self._find_kept()
         for step in self.steps:
             if isinstance(step, str):
                 self._write_call(self.parts[step], self.result.specs[step])
             elif step in kept:
-                self._copy(step)
-        module = ReadableModule(self.children, self.writer.finish())
-        module.meta.update(program.graph_module.meta)
-        return self._finish(module, kept)
+                self.write[step.op](step)
+        return self._make_program(self.finish(), kept)
 
     def _find_kept(self) -> set[Node]:
         """The nodes that stay: all but those of the parts, and what these alone read of state, of
@@ -169,16 +158,10 @@ class _Rewriting:
                 kept.add(node)
         return kept
 
-    def _copy(self, node: Node) -> None:
-        if node.op == "get_attr":
-            name = str(node.target)
-            self.children[name] = find_attribute(self.program.graph_module, name)
-        args, kwargs = map_arg((node.args, node.kwargs), self.new.__getitem__)
-        copy = self.writer.append(node.op, node.name, node.target, args, kwargs)
-        copy.meta.update(node.meta)
+    def rewrite_call(self, node: Node) -> None:
+        copy = self.copy(node)
         if is_operator(node):
             note_reason(copy, self.result.reasons.get(node, "the partitioner gives no reason"))
-        self.new[node] = copy
 
     def _write_call(self, part: Part, spec: DelegationSpec) -> None:
         if not part.outputs:  # nothing reads what it computes
@@ -187,15 +170,10 @@ class _Rewriting:
         self.children[name] = _preprocess(part.program, spec)
         source = self.writer.append("get_attr", self.writer.free_name(name), name, (), {})
         args = (source, *(self.new[n] for n in part.inputs))
-        label = self.writer.free_name("executorch_call_delegate")
-        call = self.writer.append("call_function", label, CALL_DELEGATE, args, {})
-        last = part.outputs[-1].meta
-        call.meta.update({key: last.get(key, nothing) for key, nothing in PROVENANCE.items()})
-        call.meta["val"] = tuple(n.meta["val"] for n in part.outputs)
+        values = tuple(n.meta["val"] for n in part.outputs)
+        call = self.add(part.outputs[-1], CALL_DELEGATE, args, {}, values)
         for i, node in enumerate(part.outputs):
-            made = self.writer.append("call_function", node.name, getitem, (call, i), {})
-            made.meta.update(node.meta)
-            self.new[node] = made
+            self.put(node, getitem, (call, i), {})
 
     def _free_child(self) -> str:
         taken = {str(n.target) for n in self.program.graph.find_nodes(op="get_attr")}
@@ -203,20 +181,18 @@ class _Rewriting:
         numbers = range(len(taken) + 1)
         return next(n for i in numbers if (n := f"lowered_module_{i}") not in taken)
 
-    def _finish(self, module: GraphModule, kept: set[Node]) -> ExportedProgram:
+    def _make_program(self, module: GraphModule, kept: set[Node]) -> ExportedProgram:
         program = self.program
         nodes = program.graph.find_nodes(op="placeholder")
-        pairs = list(zip(nodes, program.graph_signature.input_specs, strict=True))
+        pairs = zip(nodes, program.graph_signature.input_specs, strict=True)
         specs = [spec for node, spec in pairs if node in kept]
-        gone = {s.target for n, s in pairs if n not in kept}
-        gone -= {s.target for s in specs if s.kind in STATE or s.kind is InputKind.CUSTOM_OBJ}
-        signature = ExportGraphSignature(specs, program.graph_signature.output_specs)
+        state, constants = hold(program, specs)
         return replace(
             program,
             graph_module=module,
-            graph_signature=signature,
-            state_dict={k: v for k, v in program.state_dict.items() if k not in gone},
-            constants={k: v for k, v in program.constants.items() if k not in gone},
+            graph_signature=ExportGraphSignature(specs, program.graph_signature.output_specs),
+            state_dict=state,
+            constants=constants,
         )
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Interpreter, Node
-from torch.fx.node import map_arg
 
 from lostwax.backends.extract import find_constants
 from lostwax.capture.export import export
@@ -22,9 +21,7 @@ from lostwax.dialects.edge_operators import EdgeOperator, edge_operator
 from lostwax.dialects.manager import to_edge
 from lostwax.errors import LoweringError
 from lostwax.fake.tensor import FakeTensor
-from lostwax.ir.graph.graph_module import ReadableModule
-from lostwax.ir.graph.lookup import find_attribute
-from lostwax.ir.graph.writer import GraphWriter
+from lostwax.ir.graph.rewriter import GraphRewriter
 from lostwax.ir.program import ExportedProgram
 from lostwax.ops.dialect_operator import overload_of
 
@@ -131,7 +128,8 @@ def fuse_patterns(
                 inside |= members
     if not fused:
         return program
-    return replace(program, graph_module=_write(program.graph_module, fused, inside))
+    left = [n for n in program.graph.nodes if n not in inside or n in fused]
+    return replace(program, graph_module=_Fusing(program.graph_module, left, fused).run())
 
 
 def _find_values(program: ExportedProgram) -> dict[Node, Any]:
@@ -222,26 +220,21 @@ def _is_equal(wanted: torch.Tensor, node: Node, constants: Mapping[Node, Any]) -
     return torch.equal(found.detach(), wanted.detach())
 
 
-def _write(
-    module: GraphModule, fused: Mapping[Node, tuple[BackendOperator, Binding]], inside: set[Node]
-) -> GraphModule:
-    writer = GraphWriter()
-    new: dict[Node, Node] = {}
-    children: dict[str, Any] = {}
-    for node in module.graph.nodes:
-        if node in inside and node not in fused:
-            continue
-        if node.op == "get_attr":
-            children[str(node.target)] = find_attribute(module, str(node.target))
-        if node in fused:
-            each, binding = fused[node]
-            given = tuple(new[binding[n]] for n in each.inputs)
-            made = writer.append("call_function", node.name, each.operator, given, {})
-        else:
-            args, kwargs = map_arg((node.args, node.kwargs), new.__getitem__)
-            made = writer.append(node.op, node.name, node.target, args, kwargs)
-        made.meta.update(node.meta)
-        new[node] = made
-    copy = ReadableModule(children, writer.finish())
-    copy.meta.update(module.meta)
-    return copy
+class _Fusing(GraphRewriter):
+    """Writes the graph in which patterns are single calls."""
+
+    def __init__(
+        self,
+        module: GraphModule,
+        left: Sequence[Node],
+        fused: Mapping[Node, tuple[BackendOperator, Binding]],
+    ) -> None:
+        super().__init__(module, left)
+        self.fused = fused
+
+    def rewrite_call(self, node: Node) -> None:
+        if node not in self.fused:
+            self.copy(node)
+            return
+        each, binding = self.fused[node]
+        self.put(node, each.operator, tuple(self.new[binding[n]] for n in each.inputs), {})

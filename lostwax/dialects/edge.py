@@ -16,7 +16,6 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.immutable_collections import immutable_list
-from torch.fx.node import map_arg
 
 from lostwax.dialects.edge_operators import edge, edge_operator
 from lostwax.dialects.promotion import (
@@ -32,17 +31,14 @@ from lostwax.dialects.promotion import (
 from lostwax.errors import LoweringError
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.data import ModuleCallEntry
-from lostwax.ir.graph.graph_module import ReadableModule
-from lostwax.ir.graph.lookup import find_attribute
-from lostwax.ir.graph.retype import PROVENANCE, mode_of
-from lostwax.ir.graph.writer import GraphWriter, base_name
+from lostwax.ir.graph.retype import mode_of
+from lostwax.ir.graph.rewriter import GraphRewriter, hold, rename_arguments
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import (
-    ConstantArgument,
+    STATE_WRITES,
     ExportGraphSignature,
     InputKind,
     InputSpec,
-    OutputKind,
     TensorArgument,
 )
 from lostwax.ir.text import source_place, type_text
@@ -114,7 +110,7 @@ class _ProgramLowering:
     def run(self) -> ExportedProgram:
         program = self.program
         read = self._read_state()
-        graphs = _GraphLowering(self, program.graph_module, read, is_outer=True)
+        graphs = _GraphLowering(self, program.graph_module, read)
         module = graphs.run()
         specs = [s for s, r in zip(program.graph_signature.input_specs, read, strict=True) if r]
         at = next((i for i, s in enumerate(specs) if s.kind in _AFTER_CONSTANTS), len(specs))
@@ -122,18 +118,14 @@ class _ProgramLowering:
             InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name), name)
             for name, _ in self.constants.values()
         ]
-        outputs = [
-            replace(s, arg=_rename(s.arg, graphs.names))
-            for s in program.graph_signature.output_specs
-        ]
-        kept = {s.target for s in specs}
+        outputs = rename_arguments(program.graph_signature.output_specs, graphs.names)
+        state, constants = hold(program, specs)
         return replace(
             program,
             graph_module=module,
             graph_signature=ExportGraphSignature(specs, outputs),
-            state_dict={k: v for k, v in program.state_dict.items() if k in kept},
-            constants={k: v for k, v in program.constants.items() if k in kept}
-            | dict(self.constants.values()),
+            state_dict=state,
+            constants=constants | dict(self.constants.values()),
             module_call_graph=[self._renew_entry(e, graphs) for e in program.module_call_graph],
             dialect="EDGE",
         )
@@ -143,13 +135,13 @@ class _ProgramLowering:
         call = entry.signature
         if entry.fqn or call is None:
             return ModuleCallEntry(entry.fqn)
-        outputs = [_rename(a, graphs.names) for a in call.outputs]
+        outputs = rename_arguments(call.outputs, graphs.names)
         return ModuleCallEntry(entry.fqn, replace(call, outputs=outputs))
 
     def _read_state(self) -> list[bool]:
         """For each input whether it stays: it is the user's, or it is read, or written."""
         signature = self.program.graph_signature
-        written = {s.target for s in signature.output_specs if s.kind in _WRITES}
+        written = {s.target for s in signature.output_specs if s.kind in STATE_WRITES}
         nodes = (n for n in self.program.graph.nodes if n.op == "placeholder")
         return [
             spec.kind is InputKind.USER_INPUT or bool(node.users) or spec.target in written
@@ -165,17 +157,10 @@ class _ProgramLowering:
         return self.constants[key][0]
 
 
-_WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 _AFTER_CONSTANTS = (InputKind.CUSTOM_OBJ, InputKind.USER_INPUT)
 
 
-def _rename(argument: Any, names: dict[str, str]) -> Any:
-    if isinstance(argument, ConstantArgument) or argument.name not in names:
-        return argument
-    return replace(argument, name=names[argument.name])
-
-
-class _GraphLowering:
+class _GraphLowering(GraphRewriter):
     """Writes the Edge graph of one graph module."""
 
     def __init__(
@@ -183,34 +168,20 @@ class _GraphLowering:
         program: _ProgramLowering,
         module: GraphModule,
         kept: Sequence[bool] | None = None,
-        is_outer: bool = False,
     ) -> None:
-        self.program, self.module, self.is_outer = program, module, is_outer
-        self.nodes = list(module.graph.nodes)
-        self.kept = kept
-        self.new: dict[Node, Node] = {}
-        self.names: dict[str, str] = {}
-        """The new names of the nodes that have other names now."""
-        self.children: dict[str, Any] = {}
+        """`kept` says of the inputs of the outer graph which of them stay."""
+        super().__init__(module)
+        self.program, self.kept, self.is_outer = program, kept, kept is not None
         self.fixed: dict[str, Node] = {}
         """The placeholders of constants by name."""
 
     def run(self) -> GraphModule:
         self._find_constants()
-        self.writer = GraphWriter()
-        self.writer.reserve_builtins()
-        self.writer.reserve(n.name for n in self.nodes)
         self._add_placeholders()
         for node in self.nodes:
-            if node.op == "call_function":
-                self._lower_call(node)
-            elif node.op == "get_attr":
-                self._lower_child(node)
-            elif node.op == "output":
-                self._copy(node)
-        made = ReadableModule(self.children, self.writer.finish())
-        made.meta.update(self.module.meta)
-        return made
+            if node.op != "placeholder":
+                self.write[node.op](node)
+        return self.finish()
 
     # -------------------------------------------------------------------------- what is given
 
@@ -233,7 +204,7 @@ class _GraphLowering:
                 self._add_constants(pending)
                 pending = {}
             if kept[i]:
-                self._copy(node)
+                self.copy(node)
         self._add_constants(pending)
 
     def _add_constants(self, tensors: dict[str, torch.Tensor]) -> None:
@@ -243,58 +214,45 @@ class _GraphLowering:
             node.meta["val"] = new_fake(mode, TensorType((), tensor.dtype, tensor.device))
             self.fixed[name] = node
 
-    def _copy(self, node: Node) -> Node:
-        args, kwargs = map_arg((node.args, node.kwargs), self.new.__getitem__)
-        copy = self.writer.append(node.op, node.name, node.target, args, kwargs)
-        copy.meta.update(node.meta)
+    def copy(self, node: Node) -> Node:
+        copy = super().copy(node)
         if "val" in node.meta and not _is_channels_last(node.meta["val"]):
             copy.meta["val"] = self._lay_out(node.meta["val"])
-        self.new[node] = copy
         return copy
 
-    def _lower_child(self, node: Node) -> None:
-        path = str(node.target)
-        child = find_attribute(self.module, path)
-        if isinstance(child, GraphModule) and path not in self.children:
-            self.children[path] = _GraphLowering(self.program, child).run()
-        self._copy(node)
+    def rewrite_child(self, child: GraphModule) -> GraphModule:
+        return _GraphLowering(self.program, child).run()
 
     # -------------------------------------------------------------------------- calls
 
-    def _lower_call(self, node: Node) -> None:
+    def rewrite_call(self, node: Node) -> None:
         target: Any = node.target
         if target in _DROPPED:
             return
         if not isinstance(target, OpOverload) or target in PLAIN_OPERATORS:
             if target in OF_LAYOUT:
                 _require_plain_layout(node)
-            self._copy(node)
+            self.copy(node)
             return
         if target in OF_LAYOUT:
             _require_plain_layout(node)
         target = COPIES.get(target, target)
         if target in SAME_VALUE:
-            self._replace(node, self.new[node.args[0]])  # type: ignore[index]
+            self.replace(node, self.new[node.args[0]])  # type: ignore[index]
         elif target in _LAYOUTS:
             _LAYOUTS[target](self, node)
         else:
             dtype = find_compute_dtype(node)
             args = self._lower_arguments(node, dtype)
-            kwargs = map_arg(node.kwargs, self.new.__getitem__)
+            kwargs = self.map_argument(node.kwargs)
             if dtype is not None and is_rounded(node, dtype):
                 self._write_rounded(node, edge_operator(target), args, kwargs, dtype)
             else:
                 self._write(node, edge_operator(target), args, kwargs)
 
-    def _replace(self, node: Node, new: Node) -> None:
-        self.new[node] = new
-        self.names[node.name] = new.name
-
     def _write(self, node: Node, target: Any, args: Any, kwargs: Any) -> Node:
-        copy = self.writer.append("call_function", node.name, target, args, kwargs)
-        copy.meta.update(node.meta)
+        copy = self.put(node, target, args, kwargs)
         copy.meta["val"] = self._lay_out(node.meta.get("val"))
-        self.new[node] = copy
         return copy
 
     def _write_rounded(
@@ -302,8 +260,8 @@ class _GraphLowering:
     ) -> None:
         """Write a call that computes in a wider dtype, and the cast of its result."""
         size = node.meta["val"].fake_type.size
-        made = self._append(node, target, args, kwargs, TensorType(size, dtype, _device_of(node)))
-        value = node.meta["val"]
+        value, wide = node.meta["val"], TensorType(size, dtype, _device_of(node))
+        made = self.add(node, target, args, kwargs, new_fake(self.program.mode, wide))
         order = immutable_list(range(value.ndim))
         copy = edge.dim_order_ops._to_dim_order_copy.default
         self._write(node, copy, (made,), {"dtype": value.dtype, "dim_order": order})
@@ -323,7 +281,7 @@ class _GraphLowering:
     def _lower_arguments(self, node: Node, dtype: torch.dtype | None) -> tuple[Any, ...]:
         """The arguments of a call in the new graph: numbers as tensors, operands in the dtype that
         it computes in."""
-        args: list[Any] = list(map_arg(node.args, self.new.__getitem__))
+        args: list[Any] = list(self.map_argument(node.args))
         operands = PROMOTED.get(node.target, ())  # type: ignore[call-overload]
         for i, argument in enumerate(node.target._schema.arguments[: len(args)]):  # type: ignore[union-attr]
             given = node.args[i]
@@ -363,16 +321,8 @@ class _GraphLowering:
         self, node: Node, target: Any, args: Any, dtype: torch.dtype, size: Any, **kwargs: Any
     ) -> Node:
         """Add a call that this one needs, with the option `dtype`."""
-        made = TensorType(size, dtype, _device_of(node))
-        return self._append(node, target, args, {"dtype": dtype, **kwargs}, made)
-
-    def _append(self, node: Node, target: Any, args: Any, kwargs: Any, value: TensorType) -> Node:
-        """Append a call that this one needs."""
-        name = self.writer.free_name(base_name(target).strip("_"))
-        made = self.writer.append("call_function", name, target, args, kwargs)
-        made.meta.update({key: node.meta.get(key, nothing) for key, nothing in PROVENANCE.items()})
-        made.meta["val"] = new_fake(self.program.mode, value)
-        return made
+        value = new_fake(self.program.mode, TensorType(size, dtype, _device_of(node)))
+        return self.add(node, target, args, {"dtype": dtype, **kwargs}, value)
 
     # -------------------------------------------------------------------------- layouts
 
@@ -380,7 +330,7 @@ class _GraphLowering:
         """A cast, or a copy that changes nothing and goes."""
         source, value = self.new[node.args[0]], node.meta["val"]  # type: ignore[index]
         if source.meta["val"].dtype is value.dtype:
-            self._replace(node, source)
+            self.replace(node, source)
             return
         target = edge.dim_order_ops._to_dim_order_copy.default
         order = immutable_list(range(value.ndim))
@@ -388,7 +338,7 @@ class _GraphLowering:
 
     def _lower_empty(self, node: Node) -> None:
         value = node.meta["val"]
-        size = map_arg(node.args[0], self.new.__getitem__)
+        size = self.map_argument(node.args[0])
         order = immutable_list(range(value.ndim))
         target = edge.dim_order_ops._empty_dim_order.default
         self._write(node, target, (size,), {"dtype": value.dtype, "dim_order": order})

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from torch.fx import Node
 
@@ -14,7 +14,7 @@ from lostwax.dialects.methods import Methods, require_config
 from lostwax.errors import LoweringError, SaveError
 from lostwax.ir.program import ExportedProgram
 from lostwax.pte.emit import Weights, emit_file
-from lostwax.pte.lowering.listing import Listing
+from lostwax.pte.lowering.listing import Listing, Step
 from lostwax.pte.lowering.lower import lower_method
 from lostwax.pte.lowering.state import State
 from lostwax.pte.plan import drop_unread, plan_memory, read_beyond
@@ -62,11 +62,10 @@ class ExecutableProgram(Methods):
         self.state_size = state.size
         """The bytes of the state of several methods; a single one has it in its arena."""
         for name in sorted(programs):
-            listing = lower_method(name, programs[name], state.storages)
-            drop_unread(listing)
-            self.arena_sizes[name] = plan_memory(listing)
-            state.write_starts(listing)
-            listings.append(listing)
+            planned = _plan_method(name, programs[name], state)
+            self.arena_sizes[name] = planned.arena
+            state.write_starts(planned.listing)
+            listings.append(planned.listing)
         beyond = max(map(read_beyond, listings), default=0)
         arenas = [
             [size, state.size + beyond] if state.size else [size]
@@ -99,26 +98,39 @@ class ExecutableProgram(Methods):
 
 def plan_method(executable: ExecutableProgram, method: str) -> Listing:
     """The listing of one method as it is in the file: every storage has its place."""
-    programs = {name: executable.exported_program(name) for name in executable.methods}
-    state = State(programs, executable.config.shared_state)
-    listing = lower_method(method, programs[method], state.storages)
-    drop_unread(listing)
-    plan_memory(listing)
-    return listing
+    return _plan_again(executable, method)[0].listing
 
 
 def emit_recording(executable: ExecutableProgram, method: str) -> tuple[bytes, list[Node]]:
     """The file of one method that also returns, after its results, what each of these nodes
     computes."""
-    programs = {name: executable.exported_program(name) for name in executable.methods}
-    state = State(programs, executable.config.shared_state)
-    listing = lower_method(method, programs[method], state.storages)
-    written = list(listing.steps)
-    drop_unread(listing)
-    nodes, arena = record_values(listing, written, plan_memory(listing))
+    (listing, written, size), state = _plan_again(executable, method)
+    nodes, arena = record_values(listing, written, size)
     state.write_starts(listing)
     arenas = [arena, state.size + read_beyond(listing)] if state.size else [arena]
     return emit_file([listing], [arenas], {}), nodes
+
+
+class _Planned(NamedTuple):
+    """A method whose every storage has its place."""
+
+    listing: Listing
+    written: list[Step]
+    """Its steps, also those that nothing reads."""
+    arena: int
+
+
+def _plan_method(name: str, program: ExportedProgram, state: State) -> _Planned:
+    listing = lower_method(name, program, state.storages)
+    written = list(listing.steps)
+    drop_unread(listing)
+    return _Planned(listing, written, plan_memory(listing))
+
+
+def _plan_again(executable: ExecutableProgram, method: str) -> tuple[_Planned, State]:
+    programs = {name: executable.exported_program(name) for name in executable.methods}
+    state = State(programs, executable.config.shared_state)
+    return _plan_method(method, programs[method], state), state
 
 
 def _write(data: bytes, file: IO[bytes]) -> None:

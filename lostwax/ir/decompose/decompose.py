@@ -16,10 +16,8 @@ from torch import no_grad
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.immutable_collections import immutable_list
-from torch.fx.node import map_arg
 
 from lostwax import collector
-from lostwax.classes import PLAIN
 from lostwax.fake.autocast import without_autocast
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor, new_fake
@@ -31,12 +29,12 @@ from lostwax.ir.decompose.gaps import find_closed
 from lostwax.ir.graph.cse import call_key
 from lostwax.ir.graph.delegate import refuse_delegates
 from lostwax.ir.graph.effects import has_effect, visible_nodes
-from lostwax.ir.graph.graph_module import ReadableModule
-from lostwax.ir.graph.lookup import all_nodes, find_attribute
+from lostwax.ir.graph.lookup import all_nodes
 from lostwax.ir.graph.numbers import SeenNumbers
 from lostwax.ir.graph.retype import mode_of, same_type
-from lostwax.ir.graph.writer import GraphWriter, base_name
-from lostwax.ir.signature import ConstantArgument, ExportGraphSignature
+from lostwax.ir.graph.rewriter import GraphRewriter, rename_arguments
+from lostwax.ir.graph.writer import base_name
+from lostwax.ir.signature import ExportGraphSignature
 from lostwax.ir.trace.log import Value
 from lostwax.location import warn
 from lostwax.ops.registry import aten
@@ -75,7 +73,8 @@ def decompose_program(
     def rewrite(undo: Undo) -> tuple[GraphModule, dict[str, str]]:
         collector.pause(undo.add)
         with no_grad(), without_autocast(), expansions.expander:
-            return _rewrite(program.graph_module, expansions, mode, program.named_by_calls)
+            graphs = _Rewriter(program.graph_module, expansions, mode, program.named_by_calls)
+            return graphs.run(), graphs.names
 
     module, names = run_and_undo(rewrite)
     signature = program.graph_signature
@@ -84,7 +83,7 @@ def decompose_program(
         graph_module=module,
         graph_signature=ExportGraphSignature(
             list(signature.input_specs),
-            [replace(s, arg=_rename_argument(s.arg, names)) for s in signature.output_specs],
+            rename_arguments(signature.output_specs, names),
         ),
         module_call_graph=[_rename_entry(e, names) for e in program.module_call_graph],
     )
@@ -108,133 +107,66 @@ def _warn_of_taken_apart(program: Program, table: Mapping[OpOverload, Decomposit
         )
 
 
-def _rename_argument(argument: Any, names: Mapping[str, str]) -> Any:
-    if isinstance(argument, ConstantArgument) or argument.name not in names:
-        return argument
-    return replace(argument, name=names[argument.name])
-
-
 def _rename_entry(entry: ModuleCallEntry, names: Mapping[str, str]) -> ModuleCallEntry:
     signature = entry.signature
     if signature is None:
         return entry
-    inputs, outputs = (
-        [_rename_argument(a, names) for a in arguments]
-        for arguments in (signature.inputs, signature.outputs)
-    )
+    inputs, outputs = (rename_arguments(a, names) for a in (signature.inputs, signature.outputs))
     return replace(entry, signature=replace(signature, inputs=inputs, outputs=outputs))
 
 
-def _rewrite(
-    module: GraphModule,
-    expansions: Expansions,
-    mode: FakeTensorMode,
-    wanted: Container[str] = (),
-) -> tuple[GraphModule, dict[str, str]]:
-    """Return the module with a new graph, and the new names of nodes that were replaced by one
-    node. The values of the nodes `wanted` stay, even if nobody reads them."""
-    rewriter = _Rewriter(module, expansions, mode)
-    graph = rewriter.run(wanted)
-    made = ReadableModule(rewriter.children, graph)
-    made.meta.update(module.meta)
-    return made, rewriter.names
-
-
-class _Rewriter:
+class _Rewriter(GraphRewriter):
     """Writes the new graph of one module."""
 
-    def __init__(self, module: GraphModule, expansions: Expansions, mode: FakeTensorMode) -> None:
-        self.module = module
-        self.expansions = expansions
-        self.mode = mode
-        self.nodes = list(module.graph.nodes)
-        self.writer = GraphWriter()
-        self.writer.reserve_builtins()
-        self.writer.reserve(n.name for n in self.nodes)
-        self.children: dict[str, Any] = {}
-        self.names: dict[str, str] = {}
-        self._new: dict[Node, Any] = {}
-        """For each old node the new one, or the list of new ones for its outputs."""
+    def __init__(
+        self,
+        module: GraphModule,
+        expansions: Expansions,
+        mode: FakeTensorMode,
+        wanted: Container[str] = (),
+    ) -> None:
+        """The values of the nodes `wanted` stay, even if nobody reads them."""
+        super().__init__(module)
+        self.expansions, self.mode, self.wanted = expansions, mode, wanted
         self._numbers = SeenNumbers(self._emit_number)
-        self._is_symbolic = mode.shape_env is not None and bool(mode.shape_env.symbols)
+        if mode.shape_env is not None and mode.shape_env.symbols:
+            self.note = self._numbers.note
         self._equal: dict[Any, Node] = {}
         """The new calls by target and arguments, so that nothing is computed twice."""
         self._made: list[Node] = []
         self._shown = _nodes_kept_apart(module.graph, self.nodes)
         self._closed: dict[Node, Node] = {}
         """Memories with gaps that are left out, and what was put there."""
-        self._origin: Node | None = None
         self._meta: dict[str, Any] = {}
 
-    def run(self, wanted: Container[str]) -> Graph:
-        for node in self.nodes:
-            op = node.op
-            if op == "call_function":
-                self._rewrite_call(node)
-            elif op == "placeholder":
-                self._copy_with(node, node.args, {})
-            elif op == "get_attr":
-                self._copy_child(node)
-            else:
-                self._copy_node(node)
-        graph = self.writer.finish()
-        unread = [n for n in self._made if not n.users and not has_effect(n.target)]
-        if unread:
-            self._remove_unread(graph, wanted)
-        return graph
+    def finish(self) -> GraphModule:
+        made = super().finish()
+        if any(not n.users and not has_effect(n.target) for n in self._made):
+            self._remove_unread(made.graph)
+        return made
 
-    def _remove_unread(self, graph: Graph, wanted: Container[str]) -> None:
+    def _remove_unread(self, graph: Graph) -> None:
         """Remove the nodes that expansions made and nobody reads."""
-        kept = {id(self._new[n]) for n in self.nodes if n.name in wanted}
+        kept = {id(self.new[n]) for n in self.nodes if n.name in self.wanted}
         for node in reversed(self._made):
             if not node.users and not has_effect(node.target) and id(node) not in kept:
                 graph.erase_node(node)
 
-    # ------------------------------------------------------------------------------ untouched nodes
+    def rewrite_child(self, child: GraphModule) -> GraphModule:
+        return _Rewriter(child, self.expansions, self.mode).run()
 
-    def _copy_node(self, node: Node) -> Node:
-        return self._copy_with(node, *self._map_arguments(node))
-
-    def _map_arguments(self, node: Node) -> tuple[Any, Any]:
-        """Return the arguments of a node in the new graph."""
-        new = self._new
-        args = [
-            new[a] if a.__class__ is Node else a if a.__class__ in PLAIN else self._map_argument(a)
-            for a in node.args
-        ]
-        return tuple(args), self._map_argument(node.kwargs) if node.kwargs else {}
-
-    def _map_argument(self, argument: Any) -> Any:
-        return map_arg(argument, self._new.__getitem__)
-
-    def _copy_with(self, node: Node, args: Any, kwargs: Any) -> Node:
-        copy = self.writer.append(node.op, node.name, node.target, args, kwargs)
-        copy.meta.update(node.meta)  # in place: setting an attribute of a node costs as much as it
-        if node.type is not None:
-            copy.type = node.type
-        self._new[node] = copy
-        if self._is_symbolic:
-            self._numbers.note(copy, node.meta.get("val"))
-        return copy
-
-    def _copy_child(self, node: Node) -> None:
-        child = find_attribute(self.module, str(node.target))
-        if isinstance(child, GraphModule) and node.target not in self.children:
-            self.children[str(node.target)] = _rewrite(child, self.expansions, self.mode)[0]
-        self._copy_node(node)
-
-    def _rewrite_call(self, node: Node) -> None:
+    def rewrite_call(self, node: Node) -> None:
         target: Any = node.target
         if target is operator.getitem:
-            parts = self._new[node.args[0]]  # type: ignore[index]
+            parts = self.new[node.args[0]]  # type: ignore[index]
             if not isinstance(parts, Node):
-                self._replace(node, parts[node.args[1]])
+                self.replace(node, parts[node.args[1]])
                 return
         elif target is aten.as_strided_scatter.default:
             self._rewrite_gaps(node)
             return
         elif target is aten.as_strided.default and node.args[0] in self._closed:
-            self._replace(node, self._new[self._closed[node.args[0]]])  # type: ignore[index]
+            self.replace(node, self.new[self._closed[node.args[0]]])  # type: ignore[index]
             return
         elif isinstance(target, OpOverload) and self.expansions.takes(target):
             expansion = self.expansions.find(node, node in self._shown)
@@ -251,7 +183,7 @@ class _Rewriter:
             self._keep(node)
             return
         self._closed[node] = source
-        memory = self._new[node.args[0]]  # type: ignore[index]
+        memory = self.new[node.args[0]]  # type: ignore[index]
         if isinstance(memory, Node) and memory not in self._made:
             self._made.append(memory)  # perhaps nobody reads it now
 
@@ -262,9 +194,9 @@ class _Rewriter:
 
     def _keep(self, node: Node) -> None:
         """Copy a call that stays, unless the same was computed before."""
-        args, kwargs = self._map_arguments(node)
+        args, kwargs = self.map_arguments(node)
         if has_effect(node.target) or isinstance(node.target, HigherOrderOperator):
-            self._copy_with(node, args, kwargs)
+            self.put(node, node.target, args, kwargs)
             return
         key = call_key(node.target, args, kwargs)
         found = self._equal.get(key)
@@ -273,19 +205,13 @@ class _Rewriter:
             or node in self._shown
             or not same_type(found.meta.get("val"), node.meta.get("val"))  # two `nonzero`s
         ):
-            self._equal[key] = self._copy_with(node, args, kwargs)
+            self._equal[key] = self.put(node, node.target, args, kwargs)
         else:
-            self._replace(node, found)
-
-    def _replace(self, node: Node, new: Any) -> None:
-        self._new[node] = new
-        if isinstance(new, Node):
-            self.names[node.name] = new.name
+            self.replace(node, found)
 
     # ----------------------------------------------------------------------------------- expansions
 
     def _expand(self, node: Node, expansion: Expansion) -> None:
-        self._origin = node
         self._meta = dict(node.meta)
         self._meta.pop("val", None)
         self._meta["decomposed_from"] = (
@@ -295,24 +221,24 @@ class _Rewriter:
         merge = node not in self._shown
         nodes: dict[Value, Any] = {}
         for value, given in zip(expansion.inputs, tensor_arguments(node), strict=True):
-            nodes[value] = self._new[given]
+            nodes[value] = self.new[given]
         for step in expansion.steps:
             args = tuple([self._operand(a, nodes) for a in step.args])
             kwargs = {k: self._operand(v, nodes) for k, v in step.kwargs.items()}
             made = self._emit(step.target, args, kwargs, merge)
             if "val" not in made.meta:
                 made.meta["val"] = _make_values(step.result, expansion.memory, nodes, self.mode)
-                if self._is_symbolic:
-                    self._numbers.note(made, made.meta["val"])
+                if self.note is not None:
+                    self.note(made, made.meta["val"])
             if step is expansion.whole:
-                self._replace(node, made)
+                self.replace(node, made)
             if isinstance(step.result, Value):
                 nodes[step.result] = made
             else:
                 for value in expansion.read[step]:
                     nodes[value] = self._emit_item(made, value, merge)
         if expansion.whole is None:
-            self._replace(node, self._operand(expansion.results, nodes))
+            self.replace(node, self._operand(expansion.results, nodes))
 
     def _emit(
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], merge: bool

@@ -31,6 +31,7 @@ from lostwax.ir.graph.retype import (
     node_forms,
     retype,
 )
+from lostwax.ir.graph.rewriter import argument_of
 from lostwax.ir.graph.writer import insert_node
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import (
@@ -42,9 +43,6 @@ from lostwax.ir.signature import (
     InputSpec,
     OutputKind,
     OutputSpec,
-    SymBoolArgument,
-    SymFloatArgument,
-    SymIntArgument,
     TensorArgument,
 )
 
@@ -368,18 +366,9 @@ def _free_name(name: str, taken: Iterable[str]) -> str:
 
 def _returned_argument(value: Any, before: ArgumentSpec) -> ArgumentSpec:
     """What the signature says of a returned value."""
-    if not isinstance(value, Node):
-        return ConstantArgument("", value)
-    if not isinstance(before, ConstantArgument):
+    if isinstance(value, Node) and not isinstance(before, ConstantArgument):
         return replace(before, name=value.name)
-    recorded = value.meta.get("val")
-    if isinstance(recorded, torch.SymInt):
-        return SymIntArgument(value.name)
-    if isinstance(recorded, torch.SymFloat):
-        return SymFloatArgument(value.name)
-    if isinstance(recorded, torch.SymBool):
-        return SymBoolArgument(value.name)
-    return TensorArgument(value.name)
+    return argument_of(value)
 
 
 def _written_target(spec: OutputSpec, names: dict[str, str]) -> str | None:

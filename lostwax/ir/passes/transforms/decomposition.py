@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch._ops import OpOverload
 
+from lostwax.ir.decompose.decompose import decompose_program
 from lostwax.ir.decompose.expander import Decomposition
 from lostwax.ir.passes.pipeline import Pass
 from lostwax.ir.program import ExportedProgram
@@ -29,4 +30,4 @@ class Decompose(Pass):
         return ("core-aten",) if self.table is None else ()
 
     def run(self, program: ExportedProgram) -> ExportedProgram:
-        return program.run_decompositions(self.table)
+        return decompose_program(program, self.table)

@@ -2,7 +2,8 @@
 have it, by what it gives in eager. All is put back at the end.
 
 The text of the file stays as long as it was, line by line, so that places stay what they are. What
-is captured so is no program for anybody: only what it runs into is of use.
+is captured so is no program for anybody: only what it runs into is of use. Other threads that run
+these functions meanwhile compute what stands there.
 """
 
 from __future__ import annotations
@@ -10,61 +11,72 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
+import dis
 import linecache
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType
+from threading import get_ident
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 
 from lostwax.collector import list_functions
+from lostwax.errors import CaptureError
 from lostwax.location import Span
+from lostwax.undo.undo import Undo
 
 KEEP, KEPT = "_lw_keep", "_lw"
+_STORES = frozenset(("STORE_NAME", "STORE_GLOBAL"))
 
 
 class GoingOn:
     """Expressions that were replaced so far, and their values."""
 
-    def __init__(self, call: Callable[[], Any]) -> None:
+    def __init__(self, call: Callable[[], Any], undo: Undo) -> None:
+        """One at a time: they share the names by which code finds them."""
         self.call = call
         """Calls the module in eager, on copies."""
         self.values: list[list[Any]] = []
+        self._thread = get_ident()
+        self._originals: list[CodeType] = []
+        """What stood where each number stands now."""
         self._turns: dict[int, int] = defaultdict(int)
         self._files: dict[str, list[str]] = {}
         self._caches: dict[str, Any] = {}
         self._codes: list[tuple[FunctionType, CodeType]] = []
+        undo.add(self._put_back)
+        vars(builtins).update({KEEP: self.keep, KEPT: self.give})
 
-    def __enter__(self) -> GoingOn:
-        setattr(builtins, KEEP, self.keep)
-        setattr(builtins, KEPT, self.give)
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def _put_back(self) -> None:
         for function, code in reversed(self._codes):
             function.__code__ = code
         for file, entry in self._caches.items():
             linecache.cache.pop(file, None)
             if entry is not None:
                 linecache.cache[file] = entry
-        delattr(builtins, KEEP)
-        delattr(builtins, KEPT)
+        for name in (KEEP, KEPT):
+            vars(builtins).pop(name, None)
 
     def keep(self, number: int, value: Any) -> Any:
         """In eager: note what the expression gives."""
-        detached = pytree.tree_map(_copy_value, value)
-        self.values[number].append(detached)
+        if get_ident() == self._thread:
+            self.values[number].append(pytree.tree_map(_copy_value, value))
         return value
 
     def give(self, number: int) -> Any:
         """In a capture: give what was noted; of a tensor, one with the sizes that vary."""
+        frame = sys._getframe(1)
+        if get_ident() != self._thread:
+            return _compute_there(self._originals[number], frame)
         kept = self.values[number]
+        if not kept:
+            return None  # a statement
         value = kept[min(self._turns[number], len(kept) - 1)]
         self._turns[number] += 1
-        sizes = _find_symbols(sys._getframe(1).f_locals)
+        sizes = _find_symbols(frame.f_locals)
         return pytree.tree_map(lambda leaf: _resize(leaf, sizes), value)
 
     def start_again(self) -> None:
@@ -82,13 +94,13 @@ class GoingOn:
         text = "".join(lines)
         expression = text[start:end]
         is_expression = _is_expression(expression)
+        watched = text
         if is_expression:
             watched = f"{text[:start]}{KEEP}({number}, ({expression})){text[end:]}"
-            given = _fill(f"{KEPT}({number})", expression)
-        else:
-            watched, given = text, _fill("pass", expression)
+        given = _fill(f"{KEPT}({number})", expression)
         replaced = f"{text[:start]}{given}{text[end:]}"
         try:
+            self._originals.append(_compile_original(expression, span.file, is_expression))
             self._put(span.file, watched)
             self.start_again()
             self.call()
@@ -114,6 +126,24 @@ class GoingOn:
         lines = text.splitlines(keepends=True)
         linecache.cache[file] = (len(text), None, lines, file)
         self._files[file] = lines
+
+
+def _compile_original(text: str, file: str, is_expression: bool) -> CodeType:
+    text = f"({text})" if is_expression else text
+    return compile(text, file, "eval" if is_expression else "exec", dont_inherit=True)
+
+
+def _compute_there(original: CodeType, frame: FrameType) -> Any:
+    """What stood somewhere, computed with the variables of a frame."""
+    names = {**frame.f_globals, **frame.f_locals}
+    assigned = _STORES.intersection(each.opname for each in dis.get_instructions(original))
+    if assigned:
+        raise CaptureError.here(
+            "a function that assigns a variable is called while another thread reports on it",
+            why="the report has replaced that line, and cannot assign for this thread",
+            instead="call it when lostwax.report(...) has returned",
+        )
+    return eval(original, names)
 
 
 def _copy_value(value: Any) -> Any:

@@ -16,6 +16,7 @@ from torch import nn
 from torch._ops import OpOverload
 from torch.fx import Node
 
+from lostwax.capture import threads
 from lostwax.capture.attempt import Attempt
 from lostwax.capture.example_call import as_call
 from lostwax.capture.export import Request, capture_call
@@ -97,18 +98,23 @@ class _Work:
     # -------------------------------------------------------------------------------------- export
 
     def capture(self) -> ExportedProgram | None:
+        with threads.one_at_a_time:
+            return run_and_undo(self._capture)
+
+    def _capture(self, undo: Undo) -> ExportedProgram | None:
         given = self.args if isinstance(self.args, (tuple, list)) else (self.args,)
-        with GoingOn(copy_call(self.mod, tuple(given), self.kwargs)) as going_on:
-            try:
-                return run_and_undo(partial(self._export, going_on))
-            except LostwaxError as error:
-                if not self.stopped:  # it is of the declarations
-                    self.findings.append(self._read_error(error))
-                    self.stopped = _WHOLE
-            except Exception as error:  # of the model's own, perhaps after what stood in
-                place = find_raised(error)
-                where = "" if place is None else f"{place[0]}:{place[1]}: "
-                self.stopped = f"{where}{type(error).__name__}: {error}"
+        going_on = GoingOn(copy_call(self.mod, tuple(given), self.kwargs), undo)
+        going_on.start_again()
+        try:
+            return run_and_undo(partial(self._export, going_on))
+        except LostwaxError as error:
+            if not self.stopped:  # it is of the declarations
+                self.findings.append(self._read_error(error))
+                self.stopped = _WHOLE
+        except Exception as error:  # of the model's own, perhaps after what stood in
+            place = find_raised(error)
+            where = "" if place is None else f"{place[0]}:{place[1]}: "
+            self.stopped = f"{where}{type(error).__name__}: {error}"
         return None
 
     def _export(self, going_on: GoingOn, undo: Undo) -> ExportedProgram:

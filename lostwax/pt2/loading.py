@@ -5,13 +5,14 @@ Checks the container and its versions, then reads each model. Nothing of the fil
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import IO, Any, Literal, overload
 
+from lostwax import collector
 from lostwax.errors import LoadError
 from lostwax.fake import FakeTensorMode
 from lostwax.ir.program import ExportedProgram
@@ -81,19 +82,16 @@ def load(
     `expected_opset_version` says (`{"aten": 10}`) is refused.
     """
     archive = Archive(f)
-    collecting = gc.isenabled()
-    gc.disable()  # what is made is kept: walking it would find nothing
-    try:
-        if checksums:
-            for name in archive.records:
-                archive.check(name)
-        programs = _load(archive, weights, extra_files, expected_opset_version or {})
-        return programs["model"] if list(programs) == ["model"] and not by_name else programs
-    except LoadError as error:
-        raise LoadError(error.message, (archive.name, *error.where)) from error.__cause__
-    finally:
-        if collecting:
-            gc.enable()
+    with ExitStack() as undo:
+        collector.pause(undo.callback)
+        try:
+            if checksums:
+                for name in archive.records:
+                    archive.check(name)
+            programs = _load(archive, weights, extra_files, expected_opset_version or {})
+        except LoadError as error:
+            raise LoadError(error.message, (archive.name, *error.where)) from error.__cause__
+    return programs["model"] if list(programs) == ["model"] and not by_name else programs
 
 
 def _load(

@@ -73,3 +73,20 @@ class Mended(nn.Module):
 
 def make_mended() -> tuple[nn.Module, tuple[Tensor, ...]]:
     return Mended(), make()[1]
+
+
+class Shared(nn.Module):
+    """Two threads work with it at once."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        k = [float(v) for v in x.detach().numpy()]
+        x[0] = float(str(x[0].item()))
+        scale = sum(float(str(v.item())) * s for v, s in zip(x, k, strict=True))
+        return x * scale
+
+
+class Counting(nn.Module):
+    """Other threads cannot do in the place of a variable what a report has replaced."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * float((y := x.detach()).numpy().sum()) + y

@@ -10,7 +10,9 @@ import json
 import linecache
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from types import ModuleType
 
 import pytest
@@ -19,7 +21,9 @@ from torch import nn
 
 import lostwax
 from lostwax.backends import XnnpackPartitioner
+from lostwax.errors import CaptureError
 from lostwax.problems.finding import SCHEMA, Finding, Report
+from lostwax.problems.going_on import GoingOn
 
 HERE = Path(__file__).parent
 PAGE = (HERE.parents[1] / "docs" / "command-line.md").read_text()
@@ -211,3 +215,70 @@ def test_what_stands_in_is_what_eager_gives_at_each_turn():
     found = lostwax.report(copy.deepcopy(Loops()), (x,))
     assert [f.code for f in found] == ["LW0301"]
     assert found.stages[0] == "export"
+
+
+def run_in_thread(function):
+    """What a function gives in another thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+def test_another_thread_computes_what_stands_there_meanwhile(nets, monkeypatch):
+    net, x = nets.Shared(), torch.tensor([0.5, 2.0, 3.0])
+    wanted, put, got = net(x.clone()), GoingOn._put, []
+
+    def put_and_call(self, *args):
+        put(self, *args)
+        got.append(run_in_thread(lambda: net(x.clone())))
+
+    monkeypatch.setattr(GoingOn, "_put", put_and_call)
+    found = lostwax.report(net, (x.clone(),))
+    assert found.findings
+    assert len(got) >= 4
+    assert all(torch.equal(each, wanted) for each in got)
+
+
+def test_another_thread_is_told_that_a_variable_cannot_be_assigned(nets, monkeypatch):
+    net, put, told = nets.Counting(), GoingOn._put, []
+
+    def put_and_call(self, *args):
+        put(self, *args)
+        try:
+            run_in_thread(lambda: net(torch.ones(2)))
+        except CaptureError as error:
+            told.append(str(error))
+
+    monkeypatch.setattr(GoingOn, "_put", put_and_call)
+    lostwax.report(net, (torch.ones(2),))
+    assert told
+    assert "a function that assigns a variable is called while another thread reports" in told[0]
+    assert "call it when lostwax.report(...) has returned" in told[0]
+
+
+def test_two_threads_report_at_once(nets):
+    def report(net):
+        return [str(each) for each in lostwax.report(net, (torch.ones(3),)).findings]
+
+    alone = [report(net) for net in (nets.Shared(), nets.Counting())]
+    start = Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [
+            pool.submit(lambda net: (start.wait(), report(net))[1], net)
+            for net in (nets.Shared(), nets.Counting())
+        ]
+        assert [each.result() for each in waiting] == alone
+    assert not hasattr(builtins, "_lw")
+
+
+def test_what_is_replaced_is_put_back_after_an_interrupt(nets, monkeypatch):
+    code, put = nets.Shared.forward.__code__, GoingOn._put
+
+    def put_and_stop(self, *args):
+        put(self, *args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(GoingOn, "_put", put_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        lostwax.report(nets.Shared(), (torch.ones(3),))
+    assert nets.Shared.forward.__code__ is code
+    assert not hasattr(builtins, "_lw")

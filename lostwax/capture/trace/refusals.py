@@ -62,7 +62,7 @@ def refuse(operator: Any) -> NoReturn:
     raise NotYetError(
         f"{_NAMES.get(name, name)} in a program to be captured",
         _INSTEAD.get(name, "call the functions themselves"),
-        why="operators that take functions come with a later version",
+        why="its functions are no part of the graph, and nothing records them",
         where=str(user_location()),
     )
 

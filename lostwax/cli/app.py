@@ -47,6 +47,12 @@ def complete_code(incomplete: str) -> list[tuple[str, str]]:
     return [each for each in list_codes() if each[0].startswith(incomplete.upper())]
 
 
+def complete_backend(incomplete: str) -> list[str]:
+    from lostwax.cli.plugins import list_backends
+
+    return [each for each in list_backends() if each.startswith(incomplete)]
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Traceback = Annotated[bool, typer.Option("--traceback", help="Show where an error comes from.")]
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="See below: lostwax --help.")]
@@ -57,7 +63,12 @@ Out = Annotated[
 ]
 Name = Annotated[str, typer.Option("--name", help="The program or method, if there are several.")]
 Seed = Annotated[int, typer.Option("--seed", help="For random weights and inputs.")]
-Backend = Annotated[str, typer.Option("--backend", help="Hand parts to a backend: xnnpack.")]
+Backend = Annotated[
+    str,
+    typer.Option(
+        "--backend", help="Hand parts to a backend, by name.", autocompletion=complete_backend
+    ),
+]
 Imports = Annotated[
     list[str] | None,
     typer.Option("--import", help="Import a module first: it registers operators or classes."),

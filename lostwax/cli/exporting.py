@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from lostwax.backends.transform import to_edge_transform_and_lower
-from lostwax.backends.xnnpack.partitioner import XnnpackPartitioner
 from lostwax.capture.export import export
 from lostwax.cli.factories import build_model, read_dynamic
 from lostwax.cli.outcome import Outcome, check_output, write_error
+from lostwax.cli.plugins import find_partitioner
 from lostwax.cli.programs import describe_program, load_program, write_bytes
 from lostwax.cli.progress import show_status
 from lostwax.cli.several import Job, find_exit, run_jobs
@@ -144,12 +144,6 @@ def write_program(program: ExportedProgram, file: str, form: str, backend: str) 
     executable = edge.to_executable()
     executable.save(file)
     return {"delegated": delegated, "arena_bytes": executable.arena_sizes}
-
-
-def find_partitioner(name: str) -> Any:
-    if name != "xnnpack":
-        raise CommandError(f"there is no backend {name!r}; there is xnnpack")
-    return XnnpackPartitioner()
 
 
 def lower_file(source: str, output: str | None, form: str, backend: str) -> Outcome:

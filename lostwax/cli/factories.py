@@ -12,7 +12,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import torch.utils._pytree as pytree
 from torch import nn
 
 from lostwax.capture.shapes.dims import Dim
-from lostwax.cli.libraries import build_timm, build_transformers
+from lostwax.cli.plugins import find_library
 from lostwax.errors import CommandError, did_you_mean
 
 
@@ -48,12 +48,6 @@ class Model:
         return found
 
 
-LIBRARIES: dict[str, Callable[[str, dict[str, Any]], tuple[Any, ...]]] = {
-    "timm": build_timm,
-    "transformers": build_transformers,
-}
-
-
 def build_model(spec: str, seed: int = 0) -> Model:
     """The model that a text names. Its weights and inputs are drawn with that seed."""
     place, colon, rest = spec.rpartition(":")
@@ -65,8 +59,9 @@ def build_model(spec: str, seed: int = 0) -> Model:
     name, _, query = rest.partition("?")
     options = {key: _read_option(v) for key, v in parse_qsl(query, keep_blank_values=True)}
     torch.manual_seed(seed)
-    if place in LIBRARIES:
-        made: Any = LIBRARIES[place](name, options)
+    build = find_library(place)
+    if build is not None:
+        made: Any = build(name, options)
     else:
         made = _find_factory(place, name)
         made = made(**options) if callable(made) and not isinstance(made, nn.Module) else made

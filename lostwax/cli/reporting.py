@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lostwax.cli.exporting import Options, find_partitioner
+from lostwax.cli.exporting import Options
 from lostwax.cli.factories import build_model, read_dynamic
 from lostwax.cli.outcome import Outcome, check_file, check_output, write_error
+from lostwax.cli.plugins import find_partitioner
 from lostwax.cli.programs import write_bytes
 from lostwax.cli.progress import show_status
 from lostwax.cli.serving import find_address, open_server, serve

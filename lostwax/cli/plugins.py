@@ -1,0 +1,48 @@
+"""What the command line finds by name: backends, and libraries of models.
+
+A backend of the house is a folder of `lostwax/backends` with the partitioner in it, a library of
+models a function of `libraries.py`; other packages declare theirs as entry points. Must not import
+torch, nor what does, before one is asked for.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from typing import Any
+
+from lostwax.errors import CommandError, did_you_mean
+
+BACKENDS, MODELS = "lostwax.backends", "lostwax.models"
+"""The groups of entry points: of classes of partitioners; of functions that build models."""
+
+
+def find_partitioner(name: str) -> Any:
+    """The partitioner of a backend."""
+    known = list_backends()
+    if name not in known:
+        there = f"; there is {', '.join(sorted(known))}"
+        raise CommandError(f"there is no backend {name!r}{did_you_mean(name, known) or there}")
+    return known[name].load()()
+
+
+def list_backends() -> dict[str, EntryPoint]:
+    """All backends, by name."""
+    folder = find_spec(BACKENDS)
+    assert folder is not None
+    names = [m.name for m in pkgutil.iter_modules(folder.submodule_search_locations) if m.ispkg]
+    homes = {n: f"{BACKENDS}.{n}.partitioner:{n.title()}Partitioner" for n in names}
+    own = [EntryPoint(name, home, BACKENDS) for name, home in homes.items()]
+    return {each.name: each for each in (*entry_points(group=BACKENDS), *own)}
+
+
+def find_library(name: str) -> Callable[[str, dict[str, Any]], tuple[Any, ...]] | None:
+    """What builds the models of a library, by their names and options; None if none is known."""
+    from lostwax.cli import libraries
+
+    found: Any = getattr(libraries, f"build_{name}", None)
+    for each in () if found is not None else entry_points(group=MODELS, name=name):
+        found = each.load()
+    return found  # type: ignore[no-any-return]

@@ -1,5 +1,6 @@
 """The public face of lostwax. Lazy: `import lostwax` loads no torch; a name loads its layer when
-it is first used. Nothing inside the package imports this module.
+it is first used. Which there are says `__init__.pyi`. Nothing inside the package imports this
+module.
 """
 
 from __future__ import annotations
@@ -7,196 +8,23 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lostwax import collector, doors, namespaces
 
-if TYPE_CHECKING:
-    from lostwax import backends, errors, interop, ops, passes, pte
-    from lostwax.backends.transform import to_edge_transform_and_lower
-    from lostwax.capture.adaptive import capture
-    from lostwax.capture.draft import draft_export
-    from lostwax.capture.export import export
-    from lostwax.capture.joint import export_joint
-    from lostwax.capture.shapes.collect import AdditionalInputs, ShapesCollection
-    from lostwax.capture.shapes.dims import Dim, dims, mark_dynamic
-    from lostwax.capture.shapes.spec import Constraint
-    from lostwax.capture.shapes.violations import refine_dynamic_shapes_from_suggested_fixes
-    from lostwax.checking.check import check
-    from lostwax.checking.result import CheckResult
-    from lostwax.dialects.manager import EdgeConfig, EdgeProgramManager, to_edge
-    from lostwax.fake import (
-        FakeTensor,
-        FakeTensorMode,
-        detect_fake_mode,
-        unset_fake_temporarily,
-    )
-    from lostwax.fake.prop import FakeTensorProp
-    from lostwax.interop.patching import patch_torch_export
-    from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
-    from lostwax.ir.decompose.core_aten import CustomDecompTable, default_decompositions
-    from lostwax.ir.diff import diff
-    from lostwax.ir.program import ExportedProgram
-    from lostwax.ir.pytree import register_dataclass
-    from lostwax.ir.run.shared import modules
-    from lostwax.ir.signature import (
-        ConstantArgument,
-        CustomObjArgument,
-        ExportBackwardSignature,
-        ExportGraphSignature,
-        InputKind,
-        InputSpec,
-        OutputKind,
-        OutputSpec,
-        SymBoolArgument,
-        SymFloatArgument,
-        SymIntArgument,
-        TensorArgument,
-        TokenArgument,
-    )
-    from lostwax.ir.unflatten.interpreter import InterpreterModule, InterpreterModuleDispatcher
-    from lostwax.ir.unflatten.unflatten import FlatArgsAdapter, UnflattenedModule, unflatten
-    from lostwax.passes import Pipeline, move_to_device_pass
-    from lostwax.problems.report import report
-    from lostwax.pt2 import PT2ArchiveReader, PT2ArchiveWriter, is_pt2_package, load, save
-    from lostwax.pte.executable import ExecutableConfig, ExecutableProgram
-    from lostwax.sym import ShapeEnv
-
 __version__ = "0.1.0"
 
-__all__ = [
-    "AdditionalInputs",
-    "CheckResult",
-    "ConstantArgument",
-    "Constraint",
-    "CustomDecompTable",
-    "CustomObjArgument",
-    "Dim",
-    "EdgeConfig",
-    "EdgeProgramManager",
-    "ExecutableConfig",
-    "ExecutableProgram",
-    "ExportBackwardSignature",
-    "ExportGraphSignature",
-    "ExportedProgram",
-    "FakeTensor",
-    "FakeTensorMode",
-    "FakeTensorProp",
-    "FlatArgsAdapter",
-    "InputKind",
-    "InputSpec",
-    "InterpreterModule",
-    "InterpreterModuleDispatcher",
-    "ModuleCallEntry",
-    "ModuleCallSignature",
-    "OutputKind",
-    "OutputSpec",
-    "PT2ArchiveReader",
-    "PT2ArchiveWriter",
-    "Pipeline",
-    "ShapeEnv",
-    "ShapesCollection",
-    "SymBoolArgument",
-    "SymFloatArgument",
-    "SymIntArgument",
-    "TensorArgument",
-    "TokenArgument",
-    "UnflattenedModule",
-    "__version__",
-    "backends",
-    "capture",
-    "check",
-    "default_decompositions",
-    "detect_fake_mode",
-    "diff",
-    "dims",
-    "draft_export",
-    "errors",
-    "explore",
-    "export",
-    "export_joint",
-    "interop",
-    "is_pt2_package",
-    "load",
-    "mark_dynamic",
-    "modules",
-    "move_to_device_pass",
-    "ops",
-    "passes",
-    "patch_torch_export",
-    "pte",
-    "refine_dynamic_shapes_from_suggested_fixes",
-    "register_dataclass",
-    "report",
-    "save",
-    "to_edge",
-    "to_edge_transform_and_lower",
-    "unflatten",
-    "unset_fake_temporarily",
-]
 
-_HOME = {
-    "ShapeEnv": "lostwax.sym",
-    "FakeTensor": "lostwax.fake",
-    "FakeTensorMode": "lostwax.fake",
-    "FakeTensorProp": "lostwax.fake.prop",
-    "detect_fake_mode": "lostwax.fake",
-    "unset_fake_temporarily": "lostwax.fake",
-    "ConstantArgument": "lostwax.ir.signature",
-    "CustomObjArgument": "lostwax.ir.signature",
-    "ExportBackwardSignature": "lostwax.ir.signature",
-    "ExportGraphSignature": "lostwax.ir.signature",
-    "ExportedProgram": "lostwax.ir.program",
-    "InputKind": "lostwax.ir.signature",
-    "InputSpec": "lostwax.ir.signature",
-    "ModuleCallEntry": "lostwax.ir.data",
-    "ModuleCallSignature": "lostwax.ir.data",
-    "OutputKind": "lostwax.ir.signature",
-    "OutputSpec": "lostwax.ir.signature",
-    "SymBoolArgument": "lostwax.ir.signature",
-    "SymFloatArgument": "lostwax.ir.signature",
-    "SymIntArgument": "lostwax.ir.signature",
-    "TensorArgument": "lostwax.ir.signature",
-    "TokenArgument": "lostwax.ir.signature",
-    "register_dataclass": "lostwax.ir.pytree",
-    "report": "lostwax.problems.report",
-    "modules": "lostwax.ir.run.shared",
-    "CustomDecompTable": "lostwax.ir.decompose.core_aten",
-    "default_decompositions": "lostwax.ir.decompose.core_aten",
-    "Pipeline": "lostwax.passes",
-    "move_to_device_pass": "lostwax.passes",
-    "InterpreterModule": "lostwax.ir.unflatten.interpreter",
-    "InterpreterModuleDispatcher": "lostwax.ir.unflatten.interpreter",
-    "FlatArgsAdapter": "lostwax.ir.unflatten.unflatten",
-    "UnflattenedModule": "lostwax.ir.unflatten.unflatten",
-    "unflatten": "lostwax.ir.unflatten.unflatten",
-    "export": "lostwax.capture",
-    "export_joint": "lostwax.capture.joint",
-    "AdditionalInputs": "lostwax.capture.shapes.collect",
-    "ShapesCollection": "lostwax.capture.shapes.collect",
-    "CheckResult": "lostwax.checking.result",
-    "check": "lostwax.checking.check",
-    "draft_export": "lostwax.capture.draft",
-    "Constraint": "lostwax.capture.shapes.spec",
-    "Dim": "lostwax.capture.shapes.dims",
-    "dims": "lostwax.capture.shapes.dims",
-    "mark_dynamic": "lostwax.capture.shapes.dims",
-    "refine_dynamic_shapes_from_suggested_fixes": "lostwax.capture.shapes.violations",
-    "diff": "lostwax.ir.diff",
-    "explore": "lostwax.explorer.page",
-    "EdgeConfig": "lostwax.dialects.manager",
-    "EdgeProgramManager": "lostwax.dialects.manager",
-    "to_edge": "lostwax.dialects.manager",
-    "to_edge_transform_and_lower": "lostwax.backends.transform",
-    "ExecutableConfig": "lostwax.pte.executable",
-    "ExecutableProgram": "lostwax.pte.executable",
-    "PT2ArchiveReader": "lostwax.pt2",
-    "PT2ArchiveWriter": "lostwax.pt2",
-    "is_pt2_package": "lostwax.pt2",
-    "patch_torch_export": "lostwax.interop.patching",
-    "load": "lostwax.pt2",
-    "save": "lostwax.pt2",
-}
+def _read_homes() -> dict[str, str]:
+    """The module of each public name; `__init__.pyi` says `from HOME import NAME as NAME`."""
+    listed = __spec__.loader.get_data(f"{__path__[0]}/__init__.pyi").decode()
+    words = listed[listed.index("\nfrom") : listed.index("\n__version__")]
+    each = words.translate({ord(mark): None for mark in "(),"}).split()
+    return dict(zip(each[3::6], each[1::6], strict=True))
+
+
+_HOME = _read_homes()
+__all__ = sorted([*_HOME, "__version__"])
 
 doors.set_doors(
     {
@@ -213,7 +41,7 @@ doors.set_doors(
 
 def __getattr__(name: str) -> Any:
     # `lostwax.capture` is a folder that can be called.
-    if name in ("backends", "capture", "errors", "interop", "ops", "passes", "pte"):
+    if name == "capture" or _HOME.get(name) == "lostwax":
         return _load(f"lostwax.{name}")
     if name not in _HOME and name not in _NAMESPACES:
         raise AttributeError(f"module 'lostwax' has no attribute {name!r}")

@@ -27,7 +27,8 @@ def test_an_internal_error_shows_no_code():
 
 
 def test_every_class_has_a_code_of_its_own_and_keeps_it():
-    found = [c for c in vars(errors).values() if inspect.isclass(c)]
+    found = [getattr(errors, name) for name in errors.__all__]
+    found = [c for c in found if inspect.isclass(c)]
     assert [*errors.CLASSES] == sorted(found, key=lambda c: c.code)
     own = {c.code: c.__name__ for c in errors.CLASSES if "code" in vars(c)}
     assert own == {code: name for code, name in CODES.items() if code < "LW1"}

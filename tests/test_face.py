@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import tomllib
@@ -41,3 +42,11 @@ def test_an_unknown_name_is_an_attribute_error():
 def test_one_version():
     project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
     assert project["project"]["version"] == lostwax.__version__
+
+
+def test_the_list_of_public_names_is_what_type_checkers_take_as_public():
+    """`__init__.py` reads it by the words."""
+    listed = ast.parse(Path(lostwax.__file__).with_suffix(".pyi").read_text()).body
+    found = [(alias.name, alias.asname) for n in listed[1:-1] for alias in n.names]
+    assert all(name == public for name, public in found)
+    assert sorted([name for name, _ in found] + ["__version__"]) == lostwax.__all__

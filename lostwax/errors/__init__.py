@@ -10,85 +10,22 @@ listed in tests/error_codes.toml, and stays what it is.
 
 from __future__ import annotations
 
-from lostwax.errors.base import (
-    LostwaxError,
-    asks_data,
-    collect_errors,
-    did_you_mean,
-    find_own_error,
-    note_made,
-)
-from lostwax.errors.making import (
-    CaptureError,
-    ConstraintViolationError,
-    ContradictionError,
-    DataDependentError,
-    DynamicShapesError,
-    InputTypeError,
-    JointError,
-    MissingFakeRuleError,
-    MixedModeError,
-    NonFakeInputError,
-    NotYetError,
-    ParseError,
-    RegistrationError,
-    SettingsError,
-    StrictError,
-    UnknownModuleError,
-    UnsupportedFakeError,
-    WrongFakeError,
-)
-from lostwax.errors.using import (
-    CheckError,
-    CommandError,
-    DecompositionError,
-    InputStructureError,
-    InputValueError,
-    LoadError,
-    LoweringError,
-    NotCallableError,
-    NotPickledError,
-    PassError,
-    SaveError,
-    SharedStateError,
-    SwapError,
-    VerificationError,
-)
+from lostwax.errors import base, making, using
+from lostwax.errors.base import *  # noqa: F403
+from lostwax.errors.base import LostwaxError
+from lostwax.errors.making import *  # noqa: F403
+from lostwax.errors.using import *  # noqa: F403
 
-CLASSES: tuple[type[LostwaxError], ...] = (
-    LostwaxError,
-    CaptureError,
-    DataDependentError,
-    StrictError,
-    JointError,
-    InputTypeError,
-    UnknownModuleError,
-    RegistrationError,
-    SettingsError,
-    NotYetError,
-    ConstraintViolationError,
-    DynamicShapesError,
-    ContradictionError,
-    ParseError,
-    UnsupportedFakeError,
-    NonFakeInputError,
-    MixedModeError,
-    MissingFakeRuleError,
-    WrongFakeError,
-    InputStructureError,
-    InputValueError,
-    NotCallableError,
-    SharedStateError,
-    SwapError,
-    VerificationError,
-    DecompositionError,
-    PassError,
-    CheckError,
-    LoweringError,
-    SaveError,
-    LoadError,
-    NotPickledError,
-    CommandError,
+CLASSES: tuple[type[LostwaxError], ...] = tuple(
+    sorted(
+        {
+            each
+            for module in (base, making, using)
+            for each in vars(module).values()
+            if isinstance(each, type) and issubclass(each, LostwaxError)
+        },
+        key=lambda each: each.code,
+    )
 )
 """All of them, in the order of their codes."""
 
@@ -96,44 +33,5 @@ for _each in CLASSES:
     _each.__module__ = __name__  # where users find them
 del _each
 
-__all__ = [
-    "CLASSES",
-    "CaptureError",
-    "CheckError",
-    "CommandError",
-    "ConstraintViolationError",
-    "ContradictionError",
-    "DataDependentError",
-    "DecompositionError",
-    "DynamicShapesError",
-    "InputStructureError",
-    "InputTypeError",
-    "InputValueError",
-    "JointError",
-    "LoadError",
-    "LostwaxError",
-    "LoweringError",
-    "MissingFakeRuleError",
-    "MixedModeError",
-    "NonFakeInputError",
-    "NotCallableError",
-    "NotPickledError",
-    "NotYetError",
-    "ParseError",
-    "PassError",
-    "RegistrationError",
-    "SaveError",
-    "SettingsError",
-    "SharedStateError",
-    "StrictError",
-    "SwapError",
-    "UnknownModuleError",
-    "UnsupportedFakeError",
-    "VerificationError",
-    "WrongFakeError",
-    "asks_data",
-    "collect_errors",
-    "did_you_mean",
-    "find_own_error",
-    "note_made",
-]
+_FUNCTIONS = ("asks_data", "collect_errors", "did_you_mean", "find_own_error", "note_made")
+__all__ = sorted(["CLASSES", *_FUNCTIONS, *(each.__name__ for each in CLASSES)])

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 from torch.export.pt2_archive._package import load_pt2
-from torch.fx import GraphModule
 
 import lostwax
+from lostwax.ir.graph.lookup import all_nodes
 
 
 def assert_same(got: Any, want: Any) -> None:
@@ -55,36 +55,22 @@ def peer_load(data: bytes) -> Any:
 
 
 def assert_identical(a: lostwax.ExportedProgram, b: lostwax.ExportedProgram) -> None:
-    """The same program: graph, names, metadata, constraints, signature, weights."""
+    """The same program: what `diff` compares, and what it does not: metadata, order, layouts."""
+    assert str(lostwax.diff(a, b)) == "no differences"
     assert str(a) == str(b)
     assert [_guard(g) for g in a.guards] == [_guard(g) for g in b.guards]
-    assert repr(a.range_constraints) == repr(b.range_constraints)
     assert a.graph_signature == b.graph_signature
-    assert_same_graph(a.graph_module, b.graph_module)
     assert a.module_call_graph == b.module_call_graph
-    assert a.dialect == b.dialect
-    for one, other in ((a.state_dict, b.state_dict), (a.constants, b.constants)):
-        assert list(one) == list(other)
-        for name in one:
-            assert_same(one[name].detach(), other[name].detach())
-            assert type(one[name]) is type(other[name])
-            assert one[name].requires_grad == other[name].requires_grad
-            assert one[name].stride() == other[name].stride()
-
-
-def assert_same_graph(a: GraphModule, b: GraphModule) -> None:
-    """Node for node, with all that a node has, also in the graphs inside."""
-    for m, n in zip(a.graph.nodes, b.graph.nodes, strict=True):
-        assert (m.op, m.name, m.op == "output" or m.target) == (
-            *(n.op, n.name),
-            n.op == "output" or n.target,
-        )
+    for m, n in zip(all_nodes(a.graph_module), all_nodes(b.graph_module), strict=True):
+        assert (m.op, m.name, str(m.target)) == (n.op, n.name, str(n.target))
         assert pytree.tree_map(str, (m.args, m.kwargs)) == pytree.tree_map(str, (n.args, n.kwargs))
         assert described(m.meta.get("val")) == described(n.meta.get("val")), m
         assert _rest(m.meta) == _rest(n.meta), m
-    inner = {name: child for name, child in a.named_children() if isinstance(child, GraphModule)}
-    for name, child in inner.items():
-        assert_same_graph(child, getattr(b, name))
+    for one, other in ((a.state_dict, b.state_dict), (a.constants, b.constants)):
+        assert list(one) == list(other)
+        for name in one:
+            assert type(one[name]) is type(other[name])
+            assert one[name].stride() == other[name].stride()
 
 
 def described(value: Any) -> Any:

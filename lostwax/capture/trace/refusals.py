@@ -45,24 +45,13 @@ from lostwax.ops.traits import Refusal
 from lostwax.sym import BoolExpr, Expr, Guard, ShapeEnv, eq
 from lostwax.sym.numbers.real import Real
 
-_NAMES = {"cond": "torch.cond", "map_impl": "map", "invoke_subgraph": "a nested compile region"}
-_INSTEAD = {
-    "cond": "compute both and choose, torch.where(predicate, a, b); or export each branch alone",
-    "while_loop": "a Python loop with a fixed number of steps, which is unrolled",
-    "map_impl": "torch.vmap, or a Python loop over x.unbind(0), which is unrolled",
-    "scan": "a Python loop over x.unbind(0), which is unrolled",
-    "flex_attention": "F.scaled_dot_product_attention with a mask",
-    "associative_scan": "a Python loop over x.unbind(0), which is unrolled, or torch.cumsum",
-}
-
 
 def refuse(operator: Any) -> NoReturn:
-    """A higher-order operator met the tracer."""
-    name = operator._name
+    """A higher-order operator met the tracer that no program has."""
     raise NotYetError(
-        f"{_NAMES.get(name, name)} in a program to be captured",
-        _INSTEAD.get(name, "call the functions themselves"),
-        why="its functions are no part of the graph, and nothing records them",
+        f"{operator._name} in a program to be captured",
+        "call the functions themselves",
+        why="nothing records the functions that it takes",
         where=str(user_location()),
     )
 

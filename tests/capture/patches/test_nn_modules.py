@@ -329,6 +329,15 @@ def test_whole_numbers_are_drawn_and_shifted() -> None:
         export(lambda x: x.random_(3, None), (torch.zeros(2),))
 
 
+def test_an_operator_that_takes_functions_and_is_not_known_is_refused() -> None:
+    def hinted(x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.higher_order.hints_wrapper(lambda y: (y + 1,), (x,), {}, hints={})[0]
+
+    told = r"hints_wrapper in a [\s\S]*test_nn_modules[\s\S]*nothing records the functions"
+    with pytest.raises(NotYetError, match=f"{told}[\\s\\S]*call the functions themselves"):
+        export(hinted, (torch.ones(3),))
+
+
 def test_linearize_is_refused() -> None:
     def forward(x: Tensor) -> Any:
         return torch.func.linearize(torch.sin, x)[0]

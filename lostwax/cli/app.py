@@ -3,8 +3,10 @@ torch, nor what does."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -111,7 +113,41 @@ def start(
     pass
 
 
-@app.command()
+def command(*, reads_files: bool = True) -> Callable[[Callable[..., Outcome]], None]:
+    """Add a function as a command, which returns what it has to tell. All of them have `--json` and
+    `--traceback`, those that read files `--import`."""
+    more = {"imports": Imports, "as_json": Json, "traceback": Traceback}
+    values = {"imports": None, "as_json": False, "traceback": False}
+
+    def add(function: Callable[..., Outcome]) -> None:
+        hints = {**get_type_hints(function, include_extras=True), "return": None}
+        own = signature(function).parameters.values()
+        added = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=values[name], annotation=hint)
+            for name, hint in more.items()
+            if reads_files or name != "imports"
+        ]
+
+        def run(**given: Any) -> None:
+            common = {each.name: given.pop(each.name) for each in added}
+
+            def work() -> Outcome:
+                import_first(common.get("imports"))
+                return function(**given)
+
+            name = function.__name__
+            finish(name, work, as_json=common["as_json"], show_traceback=common["traceback"])
+
+        told = [each.replace(annotation=hints[each.name]) for each in own]
+        run.__signature__ = Signature([*told, *added])  # type: ignore[attr-defined]
+        run.__annotations__ = {**hints, **{each.name: each.annotation for each in added}}
+        run.__name__, run.__doc__ = function.__name__, function.__doc__
+        app.command()(run)
+
+    return add
+
+
+@command(reads_files=False)
 def export(
     models: Models,
     output: Out = None,
@@ -132,48 +168,34 @@ def export(
     jobs: Jobs = 1,
     ray: OnRay = False,
     seed: Seed = 0,
-    as_json: Json = False,
-    traceback: Traceback = False,
-) -> None:
+) -> Outcome:
     """Export models to files."""
+    from lostwax.cli.exporting import Options, choose_form, export_models
 
-    def work() -> Outcome:
-        from lostwax.cli.exporting import Options, choose_form, export_models
+    if report:
+        from lostwax.cli.reporting import report_models
 
-        if report:
-            from lostwax.cli.reporting import report_models
-
-            options = Options(tuple(dynamic or ()), strict, "", backend, control_flow.value, seed)
-            return report_models(models, output, options, jobs, ray)
-        form = choose_form(output, core, edge, pte, backend)
-        options = Options(tuple(dynamic or ()), strict, form, backend, control_flow.value, seed)
-        return export_models(models, output, options, jobs, ray)
-
-    finish("export", work, as_json=as_json, show_traceback=traceback)
+        options = Options(tuple(dynamic or ()), strict, "", backend, control_flow.value, seed)
+        return report_models(models, output, options, jobs, ray)
+    form = choose_form(output, core, edge, pte, backend)
+    options = Options(tuple(dynamic or ()), strict, form, backend, control_flow.value, seed)
+    return export_models(models, output, options, jobs, ray)
 
 
-@app.command()
+@command()
 def show(
     file: File,
     ops: Annotated[bool, typer.Option("--ops", help="How often each operator is called.")] = False,
     memory: Annotated[bool, typer.Option("--memory", help="The memory plan.")] = False,
     name: Name = "",
-    imports: Imports = None,
-    as_json: Json = False,
-    traceback: Traceback = False,
-) -> None:
+) -> Outcome:
     """Show a program: its text, signature, ranges and guards."""
+    from lostwax.cli.programs import show_file
 
-    def work() -> Outcome:
-        import_first(imports)
-        from lostwax.cli.programs import show_file
-
-        return show_file(file, name, ops, memory)
-
-    finish("show", work, as_json=as_json, show_traceback=traceback)
+    return show_file(file, name, ops, memory)
 
 
-@app.command()
+@command(reads_files=False)
 def check(
     targets: Annotated[
         list[str],
@@ -188,40 +210,26 @@ def check(
     ray: OnRay = False,
     seed: Seed = 0,
     imports: Imports = None,
-    as_json: Json = False,
-    traceback: Traceback = False,
-) -> None:
+) -> Outcome:
     """Compare programs with their models, at the example and at drawn sizes."""
+    from lostwax.cli.running import CheckOptions, check_models
 
-    def work() -> Outcome:
-        from lostwax.cli.running import CheckOptions, check_models
-
-        options = CheckOptions(draws, own_weights, tuple(dynamic or ()), seed, tuple(imports or ()))
-        return check_models(targets, options, jobs, ray)
-
-    finish("check", work, as_json=as_json, show_traceback=traceback)
+    options = CheckOptions(draws, own_weights, tuple(dynamic or ()), seed, tuple(imports or ()))
+    return check_models(targets, options, jobs, ray)
 
 
-@app.command()
+@command()
 def diff(
     old: Annotated[str, typer.Argument(metavar="OLD", help="A .pt2 file.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="A .pt2 file.")],
-    imports: Imports = None,
-    as_json: Json = False,
-    traceback: Traceback = False,
-) -> None:
+) -> Outcome:
     """List what differs between two programs."""
+    from lostwax.cli.programs import diff_files
 
-    def work() -> Outcome:
-        import_first(imports)
-        from lostwax.cli.programs import diff_files
-
-        return diff_files(old, new)
-
-    finish("diff", work, as_json=as_json, show_traceback=traceback)
+    return diff_files(old, new)
 
 
-@app.command()
+@command()
 def run(
     file: File,
     inputs: Annotated[
@@ -232,43 +240,27 @@ def run(
         str | None, typer.Option("-o", "--output", help="Write the results: a .pt file.")
     ] = None,
     name: Name = "",
-    imports: Imports = None,
-    as_json: Json = False,
-    traceback: Traceback = False,
-) -> None:
+) -> Outcome:
     """Run a program, with its example inputs or with those of files."""
+    from lostwax.cli.running import run_file
 
-    def work() -> Outcome:
-        import_first(imports)
-        from lostwax.cli.running import run_file
-
-        return run_file(file, inputs or (), output, name)
-
-    finish("run", work, as_json=as_json, show_traceback=traceback)
+    return run_file(file, inputs or (), output, name)
 
 
-@app.command()
+@command()
 def lower(
     file: File,
     output: Out = None,
     form: Annotated[Form, typer.Option("--to", help="What is written.")] = Form.pte,
     backend: Backend = "",
-    imports: Imports = None,
-    as_json: Json = False,
-    traceback: Traceback = False,
-) -> None:
+) -> Outcome:
     """Lower the program of a .pt2 file: to a .pte file, or to core ATen."""
+    from lostwax.cli.exporting import lower_file
 
-    def work() -> Outcome:
-        import_first(imports)
-        from lostwax.cli.exporting import lower_file
-
-        return lower_file(file, output, form.value, backend)
-
-    finish("lower", work, as_json=as_json, show_traceback=traceback)
+    return lower_file(file, output, form.value, backend)
 
 
-@app.command()
+@command()
 def bench(
     file: File,
     model: Annotated[
@@ -276,22 +268,14 @@ def bench(
     ] = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="How many calls count.")] = 20,
     seed: Seed = 0,
-    imports: Imports = None,
-    as_json: Json = False,
-    traceback: Traceback = False,
-) -> None:
+) -> Outcome:
     """Time a program, and beside it the model in eager."""
+    from lostwax.cli.running import bench_file
 
-    def work() -> Outcome:
-        import_first(imports)
-        from lostwax.cli.running import bench_file
-
-        return bench_file(file, model or "", repeat, seed)
-
-    finish("bench", work, as_json=as_json, show_traceback=traceback)
+    return bench_file(file, model or "", repeat, seed)
 
 
-@app.command()
+@command()
 def explore(
     file: File,
     output: Annotated[str | None, typer.Option("-o", "--output", help="The page, .html.")] = None,
@@ -302,38 +286,24 @@ def explore(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="With --serve; 0 is a free one.")
     ] = 0,
-    imports: Imports = None,
-    as_json: Json = False,
-    traceback: Traceback = False,
-) -> None:
+) -> Outcome:
     """Write a page on which a program can be looked at in a browser, or serve it."""
+    from lostwax.cli.reporting import explore_file
 
-    def work() -> Outcome:
-        import_first(imports)
-        from lostwax.cli.reporting import explore_file
-
-        return explore_file(file, output, lower, port if serve else None)
-
-    finish("explore", work, as_json=as_json, show_traceback=traceback)
+    return explore_file(file, output, lower, port if serve else None)
 
 
-@app.command()
+@command(reads_files=False)
 def explain(
     code: Annotated[
         str | None,
         typer.Argument(metavar="[CODE]", help="LW0102, or a class.", autocompletion=complete_code),
     ] = None,
-    as_json: Json = False,
-    traceback: Traceback = False,
-) -> None:
+) -> Outcome:
     """Explain an error: its cause, what to do, an example and the example mended."""
+    from lostwax.cli.explaining import explain_code
 
-    def work() -> Outcome:
-        from lostwax.cli.explaining import explain_code
-
-        return explain_code(code)
-
-    finish("explain", work, as_json=as_json, show_traceback=traceback)
+    return explain_code(code)
 
 
 def main() -> None:

@@ -68,6 +68,9 @@ def write_to_parameter(target: torch.Tensor, value: torch.Tensor) -> torch.Tenso
         return target.copy_(value)
 
 
+_NONE: Mapping[Any, Any] = {}
+
+
 def is_rebound(spec: OutputSpec) -> bool:
     """Does the module rebind the state to the value itself, as the original did?"""
     return spec.write in (StateWrite.TENSOR, StateWrite.MEMORY)
@@ -83,15 +86,7 @@ def graph_to_run(
     specs = program.graph_signature.output_specs
     if all(s.kind in RESULTS for s in specs) and not moves and not casts:
         return program.graph_module
-    graph = Graph()
-    copies: dict[Node, Node] = {}
-    output: Any = graph.graph_copy(program.graph, copies)
-    replace_dtypes_and_devices(graph, moves, casts)
-    targets = _write_targets(program, copies)
-    rebound = [i for i in targets if is_rebound(specs[i])]
-    writer = _WriteBack(graph, targets, program.graph_module)
-    writer.finish(list(output), specs, rebound)
-    made = GraphModule(program.graph_module, graph)
+    made = GraphModule(program.graph_module, graph_with_writes(program, (), moves, casts)[0])
     if moves or casts:
         for path, child in subgraphs(program.graph_module):
             made.set_submodule(path, convert_subgraph(child, moves, casts))
@@ -134,7 +129,7 @@ def replace_dtypes_and_devices(
             return casts.get(value, value)
         return extremes.get(value, value) if value.__class__ is float else value
 
-    for node in graph.nodes:
+    for node in graph.nodes if moves or casts else ():
         if moves:
             node.args = replace_devices(node.args, moves)
             node.kwargs = replace_devices(node.kwargs, moves)
@@ -167,12 +162,18 @@ def _cast_to_state_types(target: OpOverload, casts: Mapping[torch.dtype, torch.d
     return operator
 
 
-def graph_with_writes(program: Program, left_out: Container[int]) -> tuple[Graph, dict[Node, Node]]:
+def graph_with_writes(
+    program: Program,
+    left_out: Container[int],
+    moves: Mapping[torch.device, torch.device] = _NONE,
+    casts: Mapping[torch.dtype, torch.dtype] = _NONE,
+) -> tuple[Graph, dict[Node, Node]]:
     """Return a copy of the graph that writes, and returns the results and the values of the state
     that is rebound, without the outputs `left_out`; and the copies of its nodes."""
     graph = Graph()
     copies: dict[Node, Node] = {}
     output: Any = graph.graph_copy(program.graph, copies)
+    replace_dtypes_and_devices(graph, moves, casts)
     targets = _write_targets(program, copies)
     specs = program.graph_signature.output_specs
     kept = [i for i in range(len(specs)) if i not in left_out]

@@ -17,7 +17,7 @@ from torch.export import Dim
 
 from examples.models import MODELS
 from lostwax import default_decompositions, detect_fake_mode, export, torch_version
-from lostwax.errors import DecompositionError
+from lostwax.errors import DecompositionError, VerificationError
 from lostwax.fake.symbolic.node import wrap
 from lostwax.ir.decompose.core_aten import is_core
 from lostwax.ir.graph.numbers import SeenNumbers
@@ -699,3 +699,12 @@ def test_an_infinite_leg_beside_nan_makes_hypot_infinite() -> None:
     x, y = torch.tensor([torch.inf, 3.0, -torch.inf]), torch.tensor([torch.nan, torch.nan, 1.0])
     core = export(torch.hypot, (x, y)).run_decompositions()
     torch.testing.assert_close(outputs(core, x, y), torch.hypot(x, y), equal_nan=True)
+
+
+def test_what_a_table_of_the_users_makes_is_verified():
+    """A program that was broken before, here: decompositions themselves are checked one by one."""
+    program = export(lambda x: torch.tanh(x) + 1, (torch.randn(3),))
+    tanh = next(n for n in program.graph.nodes if n.name == "tanh")
+    tanh.meta["val"] = program.graph.output_node().args[0][0].meta["val"].double()
+    with pytest.raises(VerificationError, match=r"'tanh' breaks the rule 'types'"):
+        program.run_decompositions({})

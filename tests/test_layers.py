@@ -21,7 +21,7 @@ PACKAGE = Path(__file__).parent.parent / "lostwax"
 # What stands in one row is of one height: none of a row imports another of it.
 LAYERS = [
     ["cache"],
-    ["location"],
+    ["bytecode", "location"],
     [
         "classes",
         "collector",

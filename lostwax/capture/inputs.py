@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from lostwax.bytecode.outline import outline
 from lostwax.capture.aliasing import state_views
 from lostwax.capture.aliasing.storage import check_layout
 from lostwax.capture.attempt import Attempt
 from lostwax.capture.python.assignments import line_that_sets
-from lostwax.capture.python.code_names import outline
 from lostwax.capture.state.module_state import ModuleState, StateSlot, check_replacement_type
 from lostwax.capture.state.unkept_changes import note_change
 from lostwax.capture.trace.grad_marks import Holding, check_attributes, refuse_replaced

@@ -42,13 +42,13 @@ import torch
 from torch import nn
 from torch._ops import OpOverload, OpOverloadPacket
 
-from lostwax.cache import PerClass, cached_by_identity
-from lostwax.capture.python.code_names import (
+from lostwax.bytecode.outline import (
     argument_defaults,
     closure_variables,
     modules_imported,
     outline,
 )
+from lostwax.cache import PerClass, cached_by_identity
 from lostwax.capture.python.containers import (
     CLASSES,
     GENERATORS,

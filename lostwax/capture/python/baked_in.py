@@ -10,19 +10,18 @@ user's.
 from __future__ import annotations
 
 import builtins
-import dis
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from torch import nn
 
-from lostwax.cache import cached_by_identity
+from lostwax.bytecode.chains import Chain, read_chains
+from lostwax.bytecode.outline import closure_variables
 from lostwax.capture import threads
-from lostwax.capture.python.code_names import closure_variables, nested_codes
 from lostwax.capture.python.containers import GONE
 from lostwax.ir.text import path_text
 from lostwax.location import Location, is_user_file
@@ -72,15 +71,6 @@ class ReadsWatcher:
         self.reads = list_reads(reach.functions, modules)
 
 
-class _Chain(NamedTuple):
-    """A name, and what is read of it: `self.config.eps`."""
-
-    operation: str
-    name: str
-    steps: tuple[tuple[str, Any], ...]
-    line: int
-
-
 def list_reads(functions: Sequence[FunctionType], modules: Sequence[nn.Module]) -> Reads:
     """What these functions read; the modules are those of the program, the outermost first."""
     paths = {module: name for name, module in modules[0].named_modules()} if modules else {}
@@ -88,7 +78,7 @@ def list_reads(functions: Sequence[FunctionType], modules: Sequence[nn.Module]) 
     found: dict[str, BakedIn] = {}
     tells: dict[Location, None] = {}
     for function in dict.fromkeys(functions):
-        for chain in _read_chains(function.__code__):
+        for chain in read_chains(function.__code__):
             where = Location(function.__code__.co_filename, chain.line, function.__name__)
             for start, value in _find_starts(chain, function, own.get(function, ()), paths):
                 if value is print or isinstance(value, logging.Logger):
@@ -128,7 +118,7 @@ def _find_owners(modules: Sequence[nn.Module]) -> dict[Any, list[nn.Module]]:
 
 
 def _find_starts(
-    chain: _Chain,
+    chain: Chain,
     function: FunctionType,
     owners: Sequence[nn.Module],
     paths: Mapping[nn.Module, str],
@@ -189,43 +179,3 @@ def _read_attribute(value: Any, name: str) -> Any:
 
 
 _VALUES = frozenset((int, float, complex, bool, str))
-
-
-# -------------------------------------------------------------------------------- reading the code
-
-
-@cached_by_identity(5000)
-def _read_chains(code: CodeType) -> tuple[_Chain, ...]:
-    """The names that the code reads, with the functions defined in it."""
-    return tuple([chain for each in nested_codes(code) for chain in _chains_of(each)])
-
-
-def _chains_of(code: CodeType) -> Iterator[_Chain]:
-    chain: _Chain | None = None
-    constant: Any = GONE
-    line = code.co_firstlineno
-    for each in dis.get_instructions(code):
-        if each.positions is not None and each.positions.lineno is not None:
-            line = each.positions.lineno
-        operation = each.opname
-        if chain is not None and operation == "LOAD_ATTR":
-            chain = chain._replace(steps=(*chain.steps, ("attribute", each.argval)))
-        elif chain is not None and operation == "LOAD_CONST":
-            constant = each.argval
-        elif chain is not None and operation == "BINARY_SUBSCR" and constant is not GONE:
-            chain = chain._replace(steps=(*chain.steps, ("item", constant)))
-            constant = GONE
-        elif operation not in ("CACHE", "PRECALL"):
-            if chain is not None:
-                yield chain
-            chain, constant = _begin(operation, each.argval, line), GONE
-    if chain is not None:
-        yield chain
-
-
-def _begin(operation: str, name: Any, line: int) -> _Chain | None:
-    if operation.startswith("LOAD_FAST"):
-        return _Chain("LOAD_FAST", name[-1] if isinstance(name, tuple) else name, (), line)
-    if operation in ("LOAD_GLOBAL", "LOAD_DEREF"):
-        return _Chain(operation, name, (), line)
-    return None

@@ -18,10 +18,10 @@ from typing import Any
 
 from torch import nn
 
+from lostwax.bytecode.outline import EMPTY
+from lostwax.bytecode.rewriting import add_call
 from lostwax.cache import Cache
 from lostwax.capture import threads
-from lostwax.capture.python.code_names import EMPTY
-from lostwax.capture.python.entries import add_call
 from lostwax.capture.python.function_holders import CACHED, find_held, has_any
 from lostwax.capture.python.identities import ask_identities
 from lostwax.capture.python.reachable import ReadFunction, Walk

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from lostwax.bytecode.outline import closure_variables
 from lostwax.cache import PerClass
 from lostwax.capture.python import function_caches
 from lostwax.capture.python.assignments import line_that_sets
-from lostwax.capture.python.code_names import closure_variables
 from lostwax.capture.python.containers import (
     CLASSES,
     GONE,

@@ -27,9 +27,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from lostwax.bytecode.outline import argument_defaults, closure_variables, modules_imported
 from lostwax.cache import PerClass
 from lostwax.capture.patches import random_numbers
-from lostwax.capture.python.code_names import argument_defaults, closure_variables, modules_imported
 from lostwax.capture.python.function_holders import unwrap
 from lostwax.capture.python.reachable import ReadFunction
 from lostwax.capture.state.root_module import forward_of

@@ -30,8 +30,8 @@ from torch import nn
 from torch.nn.modules import module as module_file
 from torch.nn.parameter import is_lazy
 
+from lostwax.bytecode import outline as code_names
 from lostwax.cache import PerClass
-from lostwax.capture.python import code_names
 from lostwax.capture.python.containers import (
     CLASSES,
     GENERATORS,

@@ -7,7 +7,6 @@ Must not know who meets them.
 
 from __future__ import annotations
 
-import dis
 import re
 from collections.abc import Iterator, Sequence
 from types import FunctionType, TracebackType
@@ -18,6 +17,7 @@ from torch._ops import OpOverload
 
 from lostwax.branches import is_caught_above
 from lostwax.capture.attempt import Retry
+from lostwax.bytecode.steps import read_steps
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import (
     CaptureError,
@@ -168,16 +168,19 @@ def _is_given_symbol(error: Exception) -> bool:
     if not found or isinstance(error, (RuntimeError, LookupError, AssertionError)):
         return False
     frame, at, last = found[0].tb_frame, found[0].tb_lasti, entries[-1].tb_frame
-    is_told = frame.f_code.co_code[at] == dis.opmap["RAISE_VARARGS"]
-    if is_told or not (last is frame or is_of_python(last.f_code.co_filename)):
+    steps = read_steps(frame.f_code)
+    raised = next((step for step in steps if step.offset == at), None)
+    if raised is None or raised.opname == "RAISE_VARARGS":
         return False
-    spans = [*frame.f_code.co_positions()]
+    if not (last is frame or is_of_python(last.f_code.co_filename)):
+        return False
     names = {**frame.f_globals, **frame.f_locals}
-    for step in dis.get_instructions(frame.f_code):
-        is_part = _is_inside(spans[step.offset // 2], spans[at // 2])
-        if is_part and isinstance(step.argval, str) and _may_be_symbol(names.get(step.argval)):
-            return True
-    return False
+    return any(
+        isinstance(step.argval, str)
+        and _is_inside(step.positions, raised.positions)
+        and _may_be_symbol(names.get(step.argval))
+        for step in steps
+    )
 
 
 def _is_inside(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:

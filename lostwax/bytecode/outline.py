@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
+from lostwax.bytecode.encoding import find_units, read_argument
 from lostwax.cache import cached_by_identity
 
 
@@ -63,6 +64,22 @@ class Outline(NamedTuple):
         """Is there an `x.name = y`, or a `del x.name`?"""
         return any(each in self.operations for each in _SET_ATTRIBUTE)
 
+    def may_change_containers(self) -> bool:
+        """Does it set items, or call methods that change containers?"""
+        return self.sets_items() or not CHANGING_METHODS.isdisjoint(self.names)
+
+    def may_set_computed_names(self) -> bool:
+        """May it set attributes whose names are computed?"""
+        return not _SETTING_BY_NAME.isdisjoint(self.names)
+
+    def may_read_computed_names(self) -> bool:
+        """May it read attributes whose names are computed?"""
+        return not READING_BY_NAME.isdisjoint(self.names)
+
+    def may_reach_unnamed(self) -> bool:
+        """May it get at what no name in it leads to?"""
+        return not _REFLECTIVE_NAMES.isdisjoint(self.names)
+
 
 EMPTY = Outline((), (), b"")
 
@@ -107,11 +124,11 @@ def modules_imported(code: CodeType, known: dict[str, Any]) -> tuple[str, ...]:
 @cached_by_identity(5000)
 def _imports(code: CodeType) -> list[tuple[str, int]]:
     """The names that it imports, each with how many packages up it begins (`from .. import x`)."""
-    found = []
-    for at in _positions(code, _IMPORT_NAME):
-        name, before = _argument(code, at)
-        _, before = _argument(code, before)  # the names that it takes from the module
-        level, _ = _argument(code, before)
+    found, written = [], code.co_code
+    for at in find_units(written[::2], _IMPORT_NAME):
+        start, name = read_argument(written, at)
+        start, _ = read_argument(written, start - 1)  # the names that it takes from the module
+        _, level = read_argument(written, start - 1)
         found.append((code.co_names[name], code.co_consts[level]))
     return found
 
@@ -133,32 +150,9 @@ def _nonlocals_set(code: CodeType) -> set[str]:
     return {code.co_freevars[argument - own] for argument in stored if argument >= own}
 
 
-# -------------------------------------------------------------------------------------- the bytes
-
-
-def _positions(code: CodeType, operation: int) -> Iterator[int]:
-    """Where this instruction stands in the code."""
-    operations = code.co_code[::2]
-    at = operations.find(operation)
-    while at >= 0:
-        yield at
-        at = operations.find(operation, at + 1)
-
-
-def _argument(code: CodeType, at: int) -> tuple[int, int]:
-    """The argument of the instruction at a position, and the position of the instruction before.
-    What does not fit into a byte stands in instructions of its own, in front."""
-    written, shift = code.co_code, 8
-    argument = written[2 * at + 1]
-    at -= 1
-    while at >= 0 and written[2 * at] == dis.EXTENDED_ARG:
-        argument |= written[2 * at + 1] << shift
-        shift, at = shift + 8, at - 1
-    return argument, at
-
-
 def _arguments(code: CodeType, operation: int) -> list[int]:
-    return [_argument(code, at)[0] for at in _positions(code, operation)]
+    written = code.co_code
+    return [read_argument(written, at)[1] for at in find_units(written[::2], operation)]
 
 
 _LOAD_GLOBAL = dis.opmap["LOAD_GLOBAL"]
@@ -168,3 +162,26 @@ _STORE_DEREF = dis.opmap["STORE_DEREF"]
 _IMPORT_NAME = dis.opmap["IMPORT_NAME"]
 _STORE_ITEM = [dis.opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in dis.opmap]
 _SET_ATTRIBUTE = [dis.opmap["STORE_ATTR"], dis.opmap["DELETE_ATTR"]]
+
+
+# ------------------------------------------------------------------- what names say of behaviour
+
+CHANGING_METHODS = frozenset(
+    (
+        "append", "appendleft", "add", "update", "setdefault", "insert", "extend", "extendleft",
+        "pop", "popleft", "popitem", "remove", "discard", "clear", "reverse", "sort", "rotate",
+        "fill", "set",
+    )
+)  # fmt: skip
+_SETTING_BY_NAME = frozenset(("setattr", "delattr", "vars", "__dict__", "__setattr__"))
+READING_BY_NAME = frozenset(
+    ("getattr", "hasattr", "vars", "__dict__", "__getattr__", "attrgetter", "methodcaller")
+)
+_REFLECTIVE_NAMES = frozenset(
+    (
+        "globals", "locals", "vars", "eval", "exec", "__import__", "import_module", "modules",
+        "f_back", "f_globals", "f_locals", "get_objects", "get_referrers", "get_referents",
+        "__globals__", "__closure__",
+    )
+)  # fmt: skip
+"""Who has a frame needs one of its attributes to get further."""

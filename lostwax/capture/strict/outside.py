@@ -1,34 +1,45 @@
 """Refuses what a module reads of the world around it while it is captured: the clock, random
 numbers, files, the environment; and what it begins there: threads, processes.
 
-A function that is watched runs at half its speed. So the watch begins when a function of the user's
-begins that names something of Python's library which leads outside; most modules name none. It is
-the profiler of this thread alone. Code of torch's may read what it likes, and so may imports,
-logging and warnings. Must not change what others see.
+Python itself tells of most of that, by audit events: of files, sockets, processes, threads,
+whoever comes by them, and in every version. Of the clock, of random numbers and of most that the
+system is asked for it does not; these are calls of functions of C, which a profiler sees. Both have
+a price: a function that is watched runs at half its speed, and an audit hook can never be taken
+away (with it, `id(x)` takes four times as long, and an export a tenth longer). So the watch begins
+when a function of the user's begins that names something of Python's library which leads outside;
+most modules name none. It is for this thread alone. Code of torch's may read what it likes, and so
+may imports, logging and warnings. Must not change what others see.
 """
 
 from __future__ import annotations
 
-import _thread
 import datetime
 import io
 import os
 import random
+import select
 import sys
-import threading
+import time
+from _thread import start_new_thread
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from itertools import chain
-from types import BuiltinFunctionType, CodeType, FrameType, MethodType, ModuleType
+from mmap import mmap
+from socket import socket
+from threading import Event, get_ident
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from lostwax.bytecode.outline import argument_defaults, closure_variables, modules_imported
+from lostwax.bytecode.rewriting import add_call
 from lostwax.cache import PerClass
+from lostwax.capture import threads
 from lostwax.capture.patches import random_numbers
 from lostwax.capture.python.function_holders import unwrap
 from lostwax.capture.python.reachable import ReadFunction
@@ -44,6 +55,7 @@ class OutsideWatch:
     def __init__(self, undo: Undo) -> None:
         self._undo = undo
         self._is_on = False
+        self._doors: list[Callable[[], None]] = []
 
     def look_at(self, found: ReadFunction) -> None:
         """A function of the user's begins."""
@@ -53,6 +65,11 @@ class OutsideWatch:
     def look_at_call(self, call: Any, modules: Sequence[nn.Module]) -> None:
         """The call begins. What modules hold may lead outside, and functions that are made by
         `exec` are not looked at when they begin."""
+        for function, what in _DOORS.items():
+            plain: CodeType = function.__code__
+            self._doors.append(partial(setattr, function, "__code__", plain))
+            self._undo.add(self._doors[-1])
+            function.__code__ = add_call(plain, partial(_enter, what))
         values = [*chain.from_iterable([vars(each).values() for each in modules])]
         kinds = {cls for cls in {*map(type, values)} if cls not in _DULL}
         held = [each for each in values if type(each) in kinds]
@@ -63,8 +80,10 @@ class OutsideWatch:
 
     def end(self) -> None:
         """The call is over."""
+        for close in self._doors:
+            close()
         if self._is_on:
-            sys.setprofile(None)
+            _end()
 
     def _begin(self) -> None:
         if sys.getprofile() is not None:
@@ -73,16 +92,36 @@ class OutsideWatch:
                 why="strict=True has to see what the module calls, and Python has room for one",
                 instead="export without the profiler",
             )
-        self._undo.add(partial(sys.setprofile, None))
+        _install()
+        self._undo.add(_end)
         self._is_on = True
+        _watched.add(get_ident())
         sys.setprofile(_watch)
+
+
+def _end() -> None:
+    _watched.discard(get_ident())
+    sys.setprofile(None)
+
+
+_watched: set[int] = set()
+"""The threads that are."""
+
+
+_is_installed = Event()
+
+
+def _install() -> None:
+    if not _is_installed.is_set():
+        _is_installed.set()
+        sys.addaudithook(_hear)
 
 
 # -------------------------------------------------------------------------- what may lead outside
 
 
 def _leads_outside(found: ReadFunction) -> bool:
-    if not _WORDS.isdisjoint(found.code.names):
+    if found.code.may_reach_unnamed() or not _WORDS.isdisjoint(found.code.names):
         return True
     function, values = found.function, [*found.named.values()]
     if not hasattr(function, "__code__"):  # it has a cache; what it caches is read by itself
@@ -122,7 +161,9 @@ def _is_outside(value: Any) -> bool:
 
 def _is_outside_module(name: str) -> bool:
     top = name.partition(".")[0]
-    return top in sys.stdlib_module_names and top not in _HARMLESS
+    if top not in sys.stdlib_module_names:
+        return name.startswith("numpy.random")
+    return top.strip("_") not in _PURE_MODULES
 
 
 _LEADS_OUTSIDE = PerClass(
@@ -132,63 +173,132 @@ _LEADS_OUTSIDE = PerClass(
 )
 """Is it a class of something that leads outside, as open files are?"""
 _DULL = frozenset((int, float, bool, str, type(None), tuple, list, dict, set, OrderedDict))
-_HARMLESS = frozenset(
+_PURE_MODULES = frozenset(
     (
-        "__future__", "__main__", "_abc", "_collections_abc", "_operator", "_thread", "_weakref",
-        "_weakrefset", "abc", "array", "ast", "bisect", "builtins", "cmath", "collections",
-        "contextlib", "contextvars", "copy", "copyreg", "dataclasses", "decimal", "dis", "enum",
-        "fractions", "functools", "heapq", "inspect", "itertools", "json", "keyword", "logging",
+        "abc", "array", "ast", "bisect", "builtins", "cmath", "collections", "contextlib",
+        "contextvars", "copy", "copyreg", "dataclasses", "decimal", "dis", "enum", "fractions",
+        "functools", "future", "heapq", "inspect", "itertools", "json", "keyword", "logging",
         "math", "numbers", "operator", "pprint", "re", "statistics", "string", "struct", "sys",
         "textwrap", "traceback", "types", "typing", "unicodedata", "warnings", "weakref",
-        "_collections", "_contextvars", "_functools", "_struct", "_typing",
     )
 )  # fmt: skip
-"""Modules of Python's library that read nothing outside, or nothing that they tell."""
-_WORDS = frozenset(
-    (
-        "open", "input", "eval", "exec", "__import__", "import_module", "now", "utcnow", "today",
-        "read", "readline", "readlines", "read_text", "read_bytes", "write", "stdin", "load",
-        "loadtxt", "genfromtxt", "memmap", "default_rng", "RandomState",
-        "SeedSequence", "start_new_thread",
-    )
+"""Modules of Python's library that read nothing outside, or nothing that they tell. What another
+version adds is watched."""
+
+
+# ------------------------------------------------------------------------------------ audit events
+
+
+def _hear(event: str, given: tuple[Any, ...]) -> None:
+    if not _watched or event in _OFTEN or get_ident() not in _watched:
+        return
+    if _is_outside_event(event):
+        asking = _find_asking(sys._getframe(1))
+        if asking is not None:
+            _refuse(_describe_event(event, given), asking)
+
+
+def _is_outside_event(event: str) -> bool:
+    """Is it none of Python's own objects and code, nor of another library's?"""
+    if event in _OUTSIDE_EVENTS:
+        return True
+    top = event.partition(".")[0]
+    return top in sys.stdlib_module_names and top not in _INNER_EVENTS
+
+
+def _describe_event(event: str, given: tuple[Any, ...]) -> str:
+    if event.startswith("_thread."):
+        return _THREAD
+    named = f"{given[0]!r}" if given and isinstance(given[0], str) else ""
+    return f"{event.removeprefix('builtins.')}({named})"
+
+
+_THREAD = "a new thread"
+_OFTEN = frozenset(("builtins.id", "object.__getattr__", "object.__setattr__", "sys._getframe"))
+_OUTSIDE_EVENTS = frozenset(("open", "builtins.input", "ctypes.dlopen"))
+_INNER_EVENTS = frozenset(
+    ("array", "builtins", "code", "ctypes", "gc", "marshal", "pickle", "sys")
 )  # fmt: skip
-"""Names that lead outside from where no value tells of it: builtins, functions of torch's and
-numpy's, methods of what an attribute holds."""
+
+
+# ---------------------------------------------------------------------------- functions of Python
+
+
+def _enter(what: str) -> None:
+    """One of them begins."""
+    if threads.is_capturing():
+        asking = _find_asking(sys._getframe(1))
+        if asking is not None:
+            _refuse(what, asking)
+
+
+_DOORS: dict[Any, str] = {
+    **{
+        function: f"os.environ ({name})"
+        for name, function in vars(type(os.environ)).items()
+        if isinstance(function, FunctionType) and name != "__init__"
+    },
+    **{
+        getattr(owner, name): f"{owner.__name__}.{name}()"
+        for owner, name in (
+            (torch, "load"),
+            (torch, "save"),
+            (torch.hub, "load"),
+            (torch.jit, "load"),
+        )
+    },
+}
+"""Functions that lead outside by themselves, or in the user's name. While a call is watched, they
+tell when they begin."""
 
 
 # ------------------------------------------------------------------------------------- the profiler
 
 
 def _watch(frame: FrameType, event: str, arg: Any) -> None:
-    what = ""
     if event == "c_call":
         what = _describe_builtin(arg)
-    elif event == "call" and frame.f_code in _DOORS:
-        what = _describe_function(frame)
-    if what:
-        is_torchs = frame.f_code in _TORCHS
-        asking = _find_asking(frame.f_back if event == "call" else frame, is_torchs)
-        if asking is not None:
+        if what and (asking := _find_asking(frame)) is not None:
+            _refuse(what, asking)
+    elif frame.f_code is _SEED and event == "call":
+        is_shared, is_seeded = frame.f_locals["self"] is _SHARED, frame.f_locals["a"] is not None
+        what = "random.seed()" if is_shared else "a random generator without a seed"
+        if (is_shared or not is_seeded) and (asking := _find_asking(frame.f_back)) is not None:
             _refuse(what, asking)
 
 
 def _describe_builtin(function: Any) -> str:
-    owner = function.__self__
+    owner, name = function.__self__, function.__name__
+    if function is start_new_thread:  # before Python 3.12 there is no event
+        return _THREAD
     if isinstance(owner, ModuleType):
-        module, name = owner.__name__, function.__name__
-        is_public = not name.startswith("_") and name not in _TELLING_NOTHING
-        if (module in _MODULES and is_public) or function in _FUNCTIONS:
-            return f"{_NAMES.get(module, module)}.{name}()".removeprefix("builtins.")
-    elif isinstance(owner, type):
-        if issubclass(owner, datetime.date) and function.__name__ in ("now", "utcnow", "today"):
-            return f"{owner.__module__}.{owner.__qualname__}.{function.__name__}()"
+        module = owner.__name__.lstrip("_")
+        is_api = not name.startswith("_") and function not in _PURE_FUNCTIONS
+        return f"{_NAMES.get(module, module)}.{name}()" if module in _SYSTEM and is_api else ""
+    if isinstance(owner, type):
+        if issubclass(owner, datetime.date) and name in ("now", "utcnow", "today"):
+            return f"{owner.__module__}.{owner.__qualname__}.{name}()"
     elif isinstance(owner, random.Random):
         is_shared = owner is _SHARED or owner in random_numbers.list_copies()
-        if is_shared and function.__name__ not in ("getstate", "setstate"):  # it draws nothing
-            return f"random.{function.__name__}()"
-    elif isinstance(owner, io.IOBase) and not _is_harmless_stream(owner):
-        return f"{type(owner).__name__}.{function.__name__}()"
+        if is_shared and name not in ("getstate", "setstate"):  # it draws nothing
+            return f"random.{name}()"
+    elif _IS_OPEN[type(owner)] and not _is_harmless_stream(owner):
+        return f"{type(owner).__name__}.{name}()"
     return ""
+
+
+_IS_OPEN = PerClass(
+    __name__,
+    "classes of what is open",
+    lambda cls: (
+        issubclass(cls, io.IOBase)
+        or (
+            any(str(each.__module__).lstrip("_") in _SYSTEM for each in cls.__mro__)
+            and not issubclass(cls, tuple)
+        )
+    ),
+)
+"""Is it a class of files, sockets and their like, which are asked without an event?"""
 
 
 def _is_harmless_stream(stream: Any) -> bool:
@@ -197,23 +307,14 @@ def _is_harmless_stream(stream: Any) -> bool:
     return isinstance(stream, (io.StringIO, io.BytesIO)) or any(stream is each for each in printed)
 
 
-def _describe_function(frame: FrameType) -> str:
-    code, known = frame.f_code, frame.f_locals
-    if code is not _SEED:
-        return _DOORS[code]
-    if known["self"] is _SHARED:
-        return "random.seed()"
-    return "a random generator without a seed" if known["a"] is None else ""
-
-
-def _find_asking(frame: FrameType | None, is_torchs: bool) -> FrameType | None:
+def _find_asking(frame: FrameType | None) -> FrameType | None:
     """The user's frame that asks; None if it is not the user who does, or nobody may know of it."""
     asking, at = None, frame
     while at is not None:
         file = at.f_code.co_filename
         if file.startswith("<frozen importlib") or file in _NOTING:
             return None
-        if asking is None and is_of_torch(file) and not is_torchs and file not in PASSING_ON:
+        if asking is None and is_of_torch(file) and file not in PASSING_ON:
             return None
         is_users = is_user_file(file) or _is_made(file)
         if asking is None and is_users and not file.startswith(_NUMPY):
@@ -233,35 +334,40 @@ def _refuse(what: str, asking: FrameType) -> None:
     )
 
 
-_MODULES = frozenset(
-    ("time", "posix", "nt", "select", "_socket", "_posixsubprocess", "_uuid", "_sqlite3", "_winapi")
-)
-"""Modules of C all of whose public functions lead outside, ..."""
-_TELLING_NOTHING = frozenset(("fspath", "strerror", "get_terminal_size"))
-"""... but for these. The others, which each version of Python has anew, split texts of paths."""
-_FUNCTIONS = frozenset((io.open, io.open_code, input, _thread.start_new_thread))
-_NAMES = {"posix": "os", "nt": "os", "_io": "io", "_thread": "threading"}
+_SYSTEM = frozenset(
+    (
+        "fcntl", "grp", "mmap", "nt", "posix", "pwd", "resource", "select", "signal", "socket",
+        "sqlite3", "ssl", "syslog", "termios", "time", "uuid",
+    )
+)  # fmt: skip
+"""Modules of C whose functions and objects lead outside, many of them without an event. What is not
+public there splits texts of paths."""
+_NAMES = {"posix": "os", "nt": "os"}
+_PURE_FUNCTIONS = frozenset((os.fspath, os.strerror, os.get_terminal_size))
 _SHARED: Any = random._inst
 _SEED: CodeType = random.Random.seed.__code__
-_TORCHS: dict[CodeType, str] = {
-    each.__code__: f"{each.__module__}.{each.__name__}()".replace("torch.serialization", "torch")
-    for each in (torch.load, torch.save, torch.hub.load, torch.jit.load)
-}  # fmt: skip
-"""Functions of torch's that read or write files for the user."""
-_DOORS: dict[CodeType, str] = {
-    **{
-        function.__code__: f"os.environ ({name})"
-        for name, function in vars(type(os.environ)).items()
-        if hasattr(function, "__code__") and name != "__init__"
-    },
-    **_TORCHS,
-    threading.Thread.start.__code__: "threading.Thread.start()",
-    _SEED: "",
-}
-"""Functions of Python that lead outside without calling one of C, or in the user's name."""
 _NOTING = frozenset(
     filter(None, [getattr(find_spec(n), "origin", None) for n in
                   ("logging", "warnings", "linecache", "traceback", "tokenize")])
 )  # fmt: skip
 """The files of what tells the user something."""
 _NUMPY = str(getattr(find_spec("numpy"), "origin", "")).removesuffix("__init__.py")
+
+
+def _list_methods(*owners: Any) -> set[str]:
+    names = [(name, getattr(each, name)) for each in owners for name in dir(each)]
+    return {name for name, value in names if callable(value) and not name.startswith("_")}
+
+
+_SAYING_NOTHING = _list_methods(torch, torch.Tensor, nn.Module, str, list, dict, set)
+_WORDS = frozenset(
+    {
+        *_list_methods(time, sys.modules[os.stat.__module__], select) - _SAYING_NOTHING,
+        *_list_methods(io.TextIOWrapper, io.FileIO, mmap, socket) - _SAYING_NOTHING,
+        *[each for each in np.random.__all__ if each[0].isupper() and each != "Generator"],
+        *("default_rng", "input", "now", "utcnow", "today", "load", "save", "dump"),
+        *("fromfile", "tofile", "savez", "savez_compressed", "savetxt"),
+    }
+)
+"""Names that may lead outside from where no value tells of it: what the watch would refuse, as a
+method of what an attribute holds; functions of Python's and numpy's."""

@@ -8,19 +8,27 @@ import cProfile
 import ctypes
 import datetime
 import functools
+import hashlib
 import importlib
 import inspect
 import io
 import logging
+import mmap
 import os
 import pathlib
+import pickle
+import pwd
 import random
+import resource
 import secrets
+import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import types
 import uuid
 from collections.abc import Callable
 from random import randint
@@ -30,17 +38,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.random import rand
+from numpy.random import PCG64, rand
 from torch import Tensor, nn
 
 from lostwax import export
 from lostwax.errors import CaptureError, StrictError
 from tests.capture.small import Of
 
-NAMED = (_thread, datetime, importlib, os, secrets, subprocess, tempfile, uuid, randint, np, rand)
+NAMED = (_thread, datetime, importlib, os, secrets, subprocess, tempfile, uuid, randint, np, rand,
+         ctypes, hashlib, pickle, pwd, resource, PCG64)  # fmt: skip
 """In the expressions below."""
 X = torch.randn(3, 4)
 HOME = pathlib.Path(__file__)
+PAIR, BASE, MAPPED = socket.socketpair(), sqlite3.connect(":memory:"), mmap.mmap(-1, 10)
+ENTRY = next(iter(os.scandir("/")))
+HELD = types.SimpleNamespace(
+    env=os.environ, clock=time, system=os, now=datetime.datetime.now, file=HOME.open("rb")
+)
 SAVED = io.BytesIO()
 torch.save(torch.ones(4), SAVED)
 
@@ -112,7 +126,7 @@ def _timed(self: Any, x: Tensor) -> Tensor:
 
 # uuid asks a library of the system's, where there is one.
 HAS_LIBRARY = getattr(uuid, "_generate_time_safe", None) is not None
-UUID_ASKS = "_uuid.generate_time_safe()" if HAS_LIBRARY else "time.time_ns()"
+UUID_ASKS = "uuid.generate_time_safe()" if HAS_LIBRARY else "time.time_ns()"
 
 CASES: list[tuple[Any, str]] = [
     ("time.time()", "time.time()"),
@@ -145,8 +159,8 @@ CASES: list[tuple[Any, str]] = [
     ("len(os.getcwd())", "os.getcwd()"),
     ("os.path.exists(__file__)", "os.stat()"),
     ("len(os.listdir('/'))", "os.listdir()"),
-    ("len(open(__file__).read())", "io.open()"),
-    ("len(HOME.read_text())", "io.open()"),
+    ("len(open(__file__).read())", f"open({__file__!r})"),
+    ("len(HOME.read_text())", f"open({__file__!r})"),
     ("HOME.exists()", "os.stat()"),
     ("HOME.is_dir()", "os.stat()"),
     ("len(HOME.resolve().name)", "os."),
@@ -154,19 +168,51 @@ CASES: list[tuple[Any, str]] = [
     ("os.path.isfile(HOME)", "os.stat()"),
     ("len(os.path.abspath('a'))", "os.getcwd()"),
     ("len(tempfile.mkdtemp())", "os."),
-    ("len(np.memmap(__file__, dtype=np.uint8, mode='r'))", "io.open()"),
+    ("len(np.memmap(__file__, dtype=np.uint8, mode='r'))", f"open({__file__!r})"),
     ("torch.load(SAVED).sum().item()", "torch.load()"),
     ("len(subprocess.run(['true']).args)", ""),
     ("self.file.tell()", "BufferedReader.tell()"),
     ("importlib.import_module('time').time()", "time.time()"),
     ("eval('time.time()')", "time.time()"),
-    (_read_file, "io.open()"),
+    (_read_file, f"open({__file__!r})"),
     (_import_inside, "time.time()"),
-    (_start_thread, "threading.Thread.start()"),
-    ("threading.Timer(0, list).start() or 1", "threading.Thread.start()"),
-    ("_thread.start_new_thread(list, ())", "threading.start_new_thread()"),
+    (_start_thread, "a new thread"),
+    ("threading.Timer(0, list).start() or 1", "a new thread"),
+    ("_thread.start_new_thread(list, ())", "a new thread"),
     (_by_default, "time.monotonic()"),
     (_timed, "time.perf_counter()"),
+    # C calls C, and no code names what is called
+    ("len([*map(open, [__file__])])", f"open({__file__!r})"),
+    ("len(functools.partial(open, __file__)().read())", f"open({__file__!r})"),
+    ("len(io.FileIO(__file__).read())", f"open({__file__!r})"),
+    ("len(np.fromfile(__file__, dtype=np.uint8))", f"open({__file__!r})"),
+    ("np.ones(3).tofile('/nowhere/a') or 1", "open('/nowhere/a')"),
+    ("sqlite3.Connection(':memory:').total_changes", "sqlite3.connect(':memory:')"),
+    ("ctypes.CDLL(None).getpid()", "ctypes.dlopen()"),
+    # what is open, and tells without an event
+    ("PAIR[0].send(b'a')", "socket.send()"),
+    ("len(MAPPED.read(3))", "mmap.read()"),
+    ("BASE.execute('select 1').fetchone()[0]", "Connection.execute()"),
+    ("ENTRY.is_dir()", "DirEntry.is_dir()"),
+    # what an object of the user's holds
+    ("len(HELD.env['PATH'])", "os.environ (__getitem__)"),
+    ("len(HELD.env.get('PATH'))", "os.environ (__getitem__)"),
+    ("HELD.clock.monotonic()", "time.monotonic()"),
+    ("HELD.system.getpid()", "os.getpid()"),
+    ("HELD.now().second", "datetime.datetime.now()"),
+    ("HELD.file.tell()", "BufferedReader.tell()"),
+    # reached by no name
+    ("globals()['os'].getpid()", "os.getpid()"),
+    ("sys.modules['os'].getpid()", "os.getpid()"),
+    ("sys._getframe().f_globals['os'].getpid()", "os.getpid()"),
+    ("__import__('os').getpid()", "os.getpid()"),
+    # modules and generators that no list had
+    ("pwd.getpwuid(0).pw_uid", "pwd.getpwuid()"),
+    ("resource.getrusage(0).ru_maxrss", "resource.getrusage()"),
+    ("np.random.Generator(np.random.PCG64()).random()", "os.urandom()"),
+    ("PCG64().random_raw() % 7", "os.urandom()"),
+    ("torch.save(1, 'a') or 1", "torch.save()"),
+    ("np.savetxt('/nowhere/a', np.ones(3)) or 1", "open('/nowhere/a')"),
 ]
 
 
@@ -203,7 +249,7 @@ def test_the_text() -> None:
     text = refuse(Of(_read_file))
     number = inspect.getsourcelines(_read_file)[1] + 1
     assert text == (
-        "the module reads or changes what is outside of it: io.open().\n"
+        f"the module reads or changes what is outside of it: open({__file__!r}).\n"
         f"  at tests/capture/strict/test_outside.py:{number} in _read_file: "
         "with open(__file__) as file:\n"
         "  why: the program would have what was read at capture, in every run\n"
@@ -230,6 +276,12 @@ ACCEPTED = [
     *(f"len(str({path}))" for path in PATHS),
     "torch.rand(()).shape.numel()",
     "importlib.import_module('colorsys').rgb_to_hls(0, 0, 0)[0]",
+    "len(pickle.dumps([1]))",
+    "len(hashlib.sha256(b'a').digest())",
+    "datetime.datetime(2020, 1, 1).timetuple().count(1)",
+    "ctypes.sizeof(ctypes.c_double)",
+    "len(os.fsencode('a'))",
+    "id(X) * 0",
 ]
 
 
@@ -297,6 +349,16 @@ def test_other_threads_read_the_clock_meanwhile() -> None:
             export(model, (X,), strict=True)
         thread.join()
     assert [each[0] and each[2] is None for each in found] == [True, True]
+
+
+def test_events_are_heard_only_while_a_call_is_watched() -> None:
+    assert "open(" in refuse(Of(_read_file))
+    with open(__file__) as file:
+        assert file.readline()
+    plain = [*os.environ]
+    assert len(plain) == len(os.environ)
+    with pytest.raises(FileNotFoundError):
+        open("/nowhere/a").close()
 
 
 def test_random_numbers_beside_other_threads() -> None:

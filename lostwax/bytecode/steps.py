@@ -27,6 +27,7 @@ class Step(NamedTuple):
     """Where a frame is that runs it."""
     start: int
     """Where a jump to it leads: parts of its argument may stand in front."""
+    is_jump_target: bool
     positions: dis.Positions
 
     @property
@@ -36,14 +37,15 @@ class Step(NamedTuple):
 
 @cached_by_identity(1000)
 def read_steps(code: CodeType) -> tuple[Step, ...]:
-    found, start = list[Step](), None
+    found, start, is_target = list[Step](), None, False
     for each in dis.get_instructions(code):
-        start = each.offset if start is None else start
+        start, is_target = each.offset if start is None else start, is_target or each.is_jump_target
         if each.opname in ("EXTENDED_ARG", "PRECALL"):
             continue
         place = each.positions or dis.Positions()
         for name, value in _take_apart(each):
-            found.append(Step(name, each.arg or 0, value, each.offset, start, place))
+            found.append(Step(name, each.arg or 0, value, each.offset, start, is_target, place))
+            is_target = False
         start = None
     return tuple(found)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 
 from lostwax import handlers
-from lostwax.bytecode.raising import NOWHERE, find_moot, find_raising
+from lostwax.bytecode import NOWHERE, find_moot, find_raising
 from lostwax.handlers import is_caught
 from lostwax.location import Location, is_of_torch, is_user_code
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from lostwax.bytecode.outline import outline
+from lostwax.bytecode import outline
 from lostwax.capture.aliasing import state_views
 from lostwax.capture.aliasing.storage import check_layout
 from lostwax.capture.attempt import Attempt

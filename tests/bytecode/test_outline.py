@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from lostwax.bytecode import outline as outlines
+from lostwax import bytecode
 
 for _name in ("asyncio", "decimal", "email", "json", "logging", "typing", "unittest", "xml.dom"):
     __import__(_name)
@@ -69,8 +69,8 @@ def test_there_are_many() -> None:
 def test_what_is_read_is_what_dis_says() -> None:
     found = {"read": 0, "set": 0, "nonlocal": 0, "items": 0}
     for code in [*CODES[::6], *_setting(), _long()]:
-        assert outlines.globals_read(code) == _read(code, "LOAD_GLOBAL", "LOAD_NAME")
-        outline = outlines.outline(code)
+        assert bytecode.globals_read(code) == _read(code, "LOAD_GLOBAL", "LOAD_NAME")
+        outline = bytecode.outline(code)
         parts = outline.codes
         assert outline.globals_set() == set[str]().union(
             *(_read(part, "STORE_GLOBAL") for part in parts)
@@ -82,7 +82,7 @@ def test_what_is_read_is_what_dis_says() -> None:
         kinds = {i.opname for part in parts for i in dis.get_instructions(part)}
         assert outline.sets_items() == bool(kinds & {"STORE_SUBSCR", "STORE_SLICE"})
         assert outline.has_imports() == ("IMPORT_NAME" in kinds)
-        found["read"] += len(outlines.globals_read(code))
+        found["read"] += len(bytecode.globals_read(code))
         found["set"] += len(outline.globals_set())
         found["nonlocal"] += len(stored)
         found["items"] += outline.sets_items()
@@ -91,16 +91,16 @@ def test_what_is_read_is_what_dis_says() -> None:
 
 def test_imports_are_named_in_full() -> None:
     known = {"__package__": "top.middle"}
-    assert outlines.modules_imported(_long(), known) == ("os.path", "top.middle", "top.above")
+    assert bytecode.modules_imported(_long(), known) == ("os.path", "top.middle", "top.above")
 
 
 def test_what_is_imported_is_what_dis_says() -> None:
     count = 0
     for code in CODES:
-        if outlines.outline(code).has_imports():
+        if bytecode.outline(code).has_imports():
             said = [i.argval for i in dis.get_instructions(code) if i.opname == "IMPORT_NAME"]
             known = {"__package__": "a.b.c.d"}
-            found = outlines.modules_imported(code, known)
+            found = bytecode.modules_imported(code, known)
             assert len(found) == len(said)
             for full, name in zip(found, said, strict=True):
                 assert full == name or (full.startswith("a") and full.endswith(name))

@@ -9,10 +9,18 @@ from typing import Any
 
 import pytest
 
-from lostwax.bytecode.chains import read_chains
-from lostwax.bytecode.encoding import read_guarded, write_guarded
-from lostwax.bytecode.outline import CHANGING_METHODS, outline
-from lostwax.bytecode.steps import find_places, gets, read_handlers, read_steps, sets
+from lostwax.bytecode import (
+    CHANGING_METHODS,
+    find_places,
+    gets,
+    outline,
+    read_chains,
+    read_guarded,
+    read_handlers,
+    read_steps,
+    sets,
+)
+from lostwax.bytecode.copies import write_guarded
 
 
 def codes() -> list[CodeType]:

@@ -42,7 +42,7 @@ import torch
 from torch import nn
 from torch._ops import OpOverload, OpOverloadPacket
 
-from lostwax.bytecode.outline import (
+from lostwax.bytecode import (
     argument_defaults,
     closure_variables,
     modules_imported,

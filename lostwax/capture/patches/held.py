@@ -13,7 +13,7 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
 
-from lostwax.bytecode import outline as code_names
+from lostwax import bytecode as code_names
 from lostwax.capture.python.containers import GONE, find_slots
 from lostwax.capture.python.function_holders import find_containers, read_slot
 from lostwax.capture.python.reach import Reach

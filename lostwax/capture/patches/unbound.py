@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from lostwax.bytecode import outline as code_names
+from lostwax import bytecode as code_names
 from lostwax.capture.patches.swap import NameSwap, set_all, stand_for
 from lostwax.capture.python.reach import Reach
 from lostwax.capture.python.reachable import ReadFunction

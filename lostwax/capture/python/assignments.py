@@ -11,8 +11,16 @@ from itertools import pairwise
 from types import CodeType, FunctionType
 from typing import Any
 
-from lostwax.bytecode.outline import CHANGING_METHODS, nested_codes
-from lostwax.bytecode.steps import Step, gets, puts_item, read_lines, read_steps, sets
+from lostwax.bytecode import (
+    CHANGING_METHODS,
+    Step,
+    gets,
+    nested_codes,
+    puts_item,
+    read_lines,
+    read_steps,
+    sets,
+)
 from lostwax.location import Location
 
 

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from torch import nn
 
-from lostwax.bytecode.chains import Chain, read_chains
-from lostwax.bytecode.outline import closure_variables
+from lostwax.bytecode import Chain, closure_variables, read_chains
 from lostwax.capture import threads
 from lostwax.capture.python.containers import GONE
 from lostwax.ir.text import path_text

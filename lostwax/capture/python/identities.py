@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lostwax.bytecode import rewriting
+from lostwax.bytecode import copies
 from lostwax.capture import threads
 from lostwax.classes import SYMBOLIC
 from lostwax.fake.symbolic.objects import are_one_object
@@ -42,5 +42,5 @@ class _Asked:
 
 
 ASKED = _Asked()
-ask_identities = partial(rewriting.ask_identities, asked=ASKED)
+ask_identities = partial(copies.ask_identities, asked=ASKED)
 """The code with questions; itself if it compares nothing that can be a number or a tensor."""

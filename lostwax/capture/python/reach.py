@@ -18,8 +18,8 @@ from typing import Any
 
 from torch import nn
 
-from lostwax.bytecode.outline import EMPTY
-from lostwax.bytecode.rewriting import add_call
+from lostwax.bytecode import EMPTY
+from lostwax.bytecode.copies import add_call
 from lostwax.cache import Cache
 from lostwax.capture import threads
 from lostwax.capture.python.function_holders import CACHED, find_held, has_any

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from lostwax.bytecode import outline as code_names
+from lostwax import bytecode as code_names
 from lostwax.cache import PerClass
 from lostwax.capture.python.class_functions import read_class
 from lostwax.capture.python.function_holders import (

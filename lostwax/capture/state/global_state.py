@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from lostwax.bytecode.outline import closure_variables
+from lostwax.bytecode import closure_variables
 from lostwax.cache import PerClass
 from lostwax.capture.python import function_caches
 from lostwax.capture.python.assignments import line_that_sets

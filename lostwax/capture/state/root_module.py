@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lostwax.bytecode import outline as code_names
+from lostwax import bytecode as code_names
 from lostwax.capture.python.containers import is_object
 from lostwax.identity import Seen
 from lostwax.ir.program import ExportedProgram

@@ -36,8 +36,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from lostwax.bytecode.outline import argument_defaults, closure_variables, modules_imported
-from lostwax.bytecode.rewriting import add_call
+from lostwax.bytecode import argument_defaults, closure_variables, modules_imported
+from lostwax.bytecode.copies import add_call
 from lostwax.cache import PerClass
 from lostwax.capture import threads
 from lostwax.capture.patches import random_numbers
@@ -334,7 +334,7 @@ def _refuse(what: str, asking: FrameType) -> None:
     )
 
 
-_SYSTEM = frozenset(
+_SYSTEM: frozenset[str] = frozenset(
     (
         "fcntl", "grp", "mmap", "nt", "posix", "pwd", "resource", "select", "signal", "socket",
         "sqlite3", "ssl", "syslog", "termios", "time", "uuid",

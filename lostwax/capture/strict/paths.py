@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 import torch
 from torch import nn
 
-from lostwax.bytecode.outline import argument_defaults, closure_variables, outline
+from lostwax.bytecode import argument_defaults, closure_variables, outline
 from lostwax.capture.python.containers import (
     CLASSES,
     HOLDERS,

@@ -30,7 +30,7 @@ from torch import nn
 from torch.nn.modules import module as module_file
 from torch.nn.parameter import is_lazy
 
-from lostwax.bytecode import outline as code_names
+from lostwax import bytecode as code_names
 from lostwax.cache import PerClass
 from lostwax.capture.python.containers import (
     CLASSES,

@@ -16,8 +16,8 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.branches import is_caught_above
+from lostwax.bytecode import read_steps
 from lostwax.capture.attempt import Retry
-from lostwax.bytecode.steps import read_steps
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import (
     CaptureError,

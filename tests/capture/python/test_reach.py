@@ -19,7 +19,7 @@ from torch import is_grad_enabled, nn
 
 from examples.models import MODELS
 from lostwax import export
-from lostwax.bytecode.outline import nested_codes
+from lostwax.bytecode import nested_codes
 from lostwax.capture.python.functions_run import function_key
 from lostwax.capture.python.reach import Reach
 from lostwax.capture.threads import is_capturing

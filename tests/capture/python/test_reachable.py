@@ -136,7 +136,7 @@ def test_a_variable_that_an_inner_function_sets_is_put_back() -> None:
 
 
 def count_outlines() -> int:
-    return CACHES["bytecode.outline.outline"].state().misses
+    return CACHES["bytecode.outline"].state().misses
 
 
 def count_entries() -> int:

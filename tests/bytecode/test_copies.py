@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lostwax.bytecode.rewriting import add_call
+from lostwax.bytecode.copies import add_call
 
 F = Any
 

@@ -1,28 +1,47 @@
 """Copies of code with more instructions in it; nobody who looks at frames, lines or signatures sees
 a difference.
 
-Must not know what is put in.
+Must not know what is put in. Layer 0.
 """
 
 from __future__ import annotations
 
 import dis
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from operator import is_not
 from types import CodeType
 from typing import Any, NamedTuple
 
-from lostwax.bytecode.encoding import (
-    Guarded,
-    find_units,
-    read_argument,
-    read_guarded,
-    write_guarded,
-    write_instruction,
-)
+from lostwax.bytecode import Guarded, find_units, read_argument, read_guarded
 from lostwax.cache import cached
+
+# ---------------------------------------------------------------------------------------- the bytes
+
+
+def write_instruction(operation: int, argument: int) -> bytes:
+    before = write_instruction(dis.EXTENDED_ARG, argument >> 8) if argument >> 8 else b""
+    return before + bytes((operation, argument & 255))
+
+
+def write_guarded(entries: Iterable[Guarded]) -> bytes:
+    """The first byte of an entry has a mark of its own."""
+    table = bytearray()
+    for entry in entries:
+        first = len(table)
+        for number in entry:
+            table += _write_high(number >> 6) if number >= 64 else b""
+            table.append(number & 0x3F)
+        table[first] |= 0x80
+    return bytes(table)
+
+
+def _write_high(number: int) -> bytes:
+    """The groups of a number before its last."""
+    before = _write_high(number >> 6) if number >= 64 else b""
+    return before + bytes((number & 0x3F | 0x40,))
+
 
 # ------------------------------------------------------------------------------- a call in front
 

@@ -238,15 +238,10 @@ _DOORS: dict[Any, str] = {
         for name, function in vars(type(os.environ)).items()
         if isinstance(function, FunctionType) and name != "__init__"
     },
-    **{
-        getattr(owner, name): f"{owner.__name__}.{name}()"
-        for owner, name in (
-            (torch, "load"),
-            (torch, "save"),
-            (torch.hub, "load"),
-            (torch.jit, "load"),
-        )
-    },
+    torch.load: "torch.load()",
+    torch.save: "torch.save()",
+    torch.hub.load: "torch.hub.load()",
+    torch.jit.load: "torch.jit.load()",
 }
 """Functions that lead outside by themselves, or in the user's name. While a call is watched, they
 tell when they begin."""

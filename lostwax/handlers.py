@@ -324,7 +324,13 @@ def _begins(step: dis.Instruction) -> tuple[int, int] | None:
 
 @cached_by_identity(1000)
 def _instructions(code: CodeType) -> list[dis.Instruction]:
-    return [s for s in dis.get_instructions(code) if s.opname != "CACHE"]
+    """The steps of a code, but for those of the house's that a handler begins with
+    (`capture/python/identities.py`)."""
+    found = [s for s in dis.get_instructions(code) if s.opname != "CACHE"]
+    for i in [i for i, s in enumerate(found) if getattr(s.argval, "is_put_in", False)]:
+        begins = max(k for k in range(i) if found[k].opname == "PUSH_EXC_INFO")
+        found[begins + 1 : i + 3] = [found[begins]] * (i + 2 - begins)
+    return [s for i, s in enumerate(found) if not i or s is not found[i - 1]]
 
 
 @cached_by_identity(1000)

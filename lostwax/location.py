@@ -149,6 +149,11 @@ def is_user_code(code: CodeType) -> bool:
     return found[1]
 
 
+def may_be_users(code: CodeType) -> bool:
+    """Is it the user's, or a text that `exec` or `eval` runs? (Whose it is, that does not tell.)"""
+    return is_user_code(code) or code.co_filename == "<string>"
+
+
 def asks_for_user(code: CodeType) -> bool:
     """Is it the user's, or does it ask for the user? `functools.singledispatch` asks for the class
     of an argument."""

@@ -10,7 +10,6 @@ import dis
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
-from operator import is_not
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -97,42 +96,14 @@ def _move_handlers(table: bytes, move: Callable[[int], int]) -> bytes:
     )
 
 
-# ----------------------------------------------------------------------------------- one is other
-
-
-def ask_identities(code: CodeType, asked: Any) -> CodeType:
-    """The code, and those of the functions in it, with `(one, other) in asked` for `one is other`;
-    itself if it has no such comparison that can be of numbers or tensors."""
-    constants = code.co_consts
-    if CodeType in map(type, constants):
-        inner = tuple([ask_identities(c, asked) if type(c) is CodeType else c for c in constants])
-        if any(map(is_not, inner, constants)):
-            code, constants = code.replace(co_consts=inner), inner
-    written = code.co_code
-    found = [at for at in find_units(written[::2], _IS) if _may_matter(written, at, constants)]
-    if not found:
-        return code
-    ask = _TUPLE + write_instruction(_LOAD_CONST, len(constants)) + _IN[:1]
-    new = {at: ask + written[2 * at + 1 : 2 * at + 2] + _IN[2:] for at in found}
-    return _put_in(code, new).replace(co_consts=(*constants, asked))
-
-
-def _may_matter(written: bytes, at: int, constants: tuple[Any, ...]) -> bool:
-    """Is it no comparison with a constant that is no number? (`x is None`.)"""
-    if written[2 * at - 2] != _LOAD_CONST:
-        return True
-    return type(constants[read_argument(written, at - 1)[1]]) in (bool, int, float)
-
-
-def _contain(one: Any, other: Any) -> bool:
-    return one in other
-
-
-_IS, _TUPLE = dis.opmap["IS_OP"], write_instruction(dis.opmap["BUILD_TUPLE"], 2)
-_, _IN = _cut(_contain, "CONTAINS_OP")
-
-
 # ------------------------------------------------------------------------------ longer instructions
+
+
+class Piece(NamedTuple):
+    """What stands for instructions, up to this one."""
+
+    end: int
+    steps: bytes
 
 
 class _Jump(NamedTuple):
@@ -156,9 +127,11 @@ _JUMPING = bytes(each in dis.hasjrel for each in range(256))
 _KEPT, _NOTHING = bytes((dis.opmap["CACHE"],)), bytes((dis.EXTENDED_ARG, 0))
 
 
-def _put_in(code: CodeType, pieces: dict[int, bytes]) -> CodeType:
+def put_in(code: CodeType, new: Mapping[int, Piece]) -> CodeType:
     """The code with longer pieces in the places of some units; jumps lead where they led."""
-    written, ends, before = code.co_code, {at: at + 1 for at in pieces}, dict[int, bytes]()
+    written, before = code.co_code, dict[int, bytes]()
+    ends = {at: each.end for at, each in new.items()}
+    pieces = {at: each.steps for at, each in new.items()}
     jumps = [_read_jump(written, at) for at in find_units(written[::2].translate(_JUMPING), 1)]
     while pieces != before:  # a jump that is longer may itself need more bytes
         before = {**pieces}

@@ -27,6 +27,8 @@ UNSURE_STRIDE = "stride() of what is not row-major"
 """There a stride may be another one when a size is 0."""
 IDENTITY = "which object it is"
 """`id(x)`, and what dicts and sets ask."""
+ATTRIBUTES = "all attributes"
+"""`vars(x)`, `dir(x)`."""
 LAYOUT_QUESTIONS = frozenset((UNSURE_STRIDE, "stride()", "storage_offset()", "is_contiguous()"))
 """Questions that are answered by how a tensor lies in memory."""
 _RECURRENT = torch.nn.modules.rnn.__file__
@@ -259,10 +261,9 @@ class AskedTensor(torch.Tensor):
         """What a user has put on the real tensor."""
         if not name.startswith("__") and name not in _OF_THE_HOUSE:
             self.fake_mode.observer.note_missing(self, name)
-            self.fake_mode.observer.note_question(self, f"attribute {name}")
-            real = self._find_real()
-            if real is not None and name in vars(real):
-                return vars(real)[name]
+            held = self._read_real(f"attribute {name}")
+            if name in held:
+                return held[name]
         raise AttributeError(f"'Tensor' object has no attribute {name!r}")
 
     @property
@@ -270,13 +271,22 @@ class AskedTensor(torch.Tensor):
         """What a user has put on the fake, or on the real tensor. (The house reads it by
         `read_attributes`.)"""
         self.fake_mode.observer.note_missing(self, "")
-        own, real = read_attributes(self), self._find_real()
-        for name, value in () if real is None else select_attributes(vars(real)):
+        own = read_attributes(self)
+        for name, value in select_attributes(self._read_real(ATTRIBUTES)):
             own.setdefault(name, value)
         return own
 
+    def _read_real(self, what: str) -> Held:
+        """What is on the tensor that it, or what it is a copy of, stands for; `what` of it is
+        asked."""
+        original = self.fake_mode.fake_tensor_converter.find_original(self)
+        self.fake_mode.observer.note_question(original, what)
+        real = original._find_real()
+        return {} if real is None else vars(real)
+
     def __dir__(self) -> list[str]:
         self.fake_mode.observer.note_missing(self, "")
+        self._read_real(ATTRIBUTES)
         return super().__dir__()  # type: ignore[no-untyped-call,no-any-return]
 
     def _find_real(self) -> torch.Tensor | None:

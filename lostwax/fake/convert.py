@@ -19,6 +19,7 @@ from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.identity import ByIdentity
 from lostwax.sym import ShapeEnv, Size, learn
 from lostwax.types import (
     Sizes,
@@ -42,6 +43,8 @@ class FakeTensorConverter:
         self._sweep_at = 256
         self._kept: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
         self._kept_storages: dict[int, tuple[Any, FakeStorage]] = {}
+        self._originals: ByIdentity[torch.Tensor, torch.Tensor] = ByIdentity()
+        """Of copies."""
         """By the address of the real storage, which is kept alive: `x.data = y` could free it."""
 
     def keep(self, mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:
@@ -102,9 +105,22 @@ class FakeTensorConverter:
         """The tensor that a fake was kept for."""
         return next((real for real, kept in self._kept.values() if kept is fake), None)
 
+    def find_original(self, fake: torch.Tensor) -> torch.Tensor:
+        """The fake of a real tensor of which it is a copy; else itself."""
+        found = self._originals.get(fake)
+        return fake if found is None else found
+
+    def note_copy(self, fake: torch.Tensor, copy: torch.Tensor) -> None:
+        """It has on it what is on the tensor that the fake, or what that is a copy of, stands
+        for."""
+        original = self.find_original(fake)
+        if self.find_real(original) is not None:
+            self._originals[copy] = original
+
     def forget(self) -> None:
         """Let go of the tensors that were kept; their fakes are not found any more."""
         self._kept, self._kept_storages = {}, {}
+        self._originals.clear()
 
     def from_real_tensor(
         self,

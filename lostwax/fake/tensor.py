@@ -189,10 +189,9 @@ class FakeTensor(AskedTensor):
                     setattr(done, mark, True)
         memo[id(self)] = done
         if not getattr(self, "_is_parameter", False):  # whose own copies have nothing on them
-            real = self._find_real()
-            own = {} if real is None else vars(real)
-            own = dict(select_attributes({**own, **read_attributes(self)}))
+            own = dict(select_attributes(read_attributes(self)))
             read_attributes(done).update(deepcopy(own, memo))
+            self.fake_mode.fake_tensor_converter.note_copy(self, done)
         return done
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]

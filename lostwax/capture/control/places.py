@@ -62,7 +62,14 @@ from lostwax.capture.python.containers import (
     parts,
 )
 from lostwax.capture.python.function_holders import CACHED
-from lostwax.capture.python.hidden_state import HIDES, Fixed, Hidden, TorchSettings, is_value
+from lostwax.capture.python.hidden_state import (
+    CALLS,
+    HIDES,
+    Fixed,
+    Hidden,
+    TorchSettings,
+    is_value,
+)
 from lostwax.capture.python.iterators import Stream
 from lostwax.capture.state.snapshot import fill
 from lostwax.classes import SYMBOLIC
@@ -322,7 +329,8 @@ class Places:
         if is_value(value):
             return ()
         place = Hidden(value)
-        self.note(name, place, -id(value))
+        more = " (or calls a method of it, which may)" if CALLS.watch(value) else ""
+        self.note(name + more, place, -id(value))
         return [(name, each) for each in place.leads_to()]
 
     def open_container(self, name: str, value: Any) -> Iterable[Named]:

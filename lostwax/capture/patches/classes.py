@@ -1,6 +1,6 @@
 """`type(x)`, `x.__class__`, `id(x)` and `operator.is_(x, y)` in the user's functions: while a
 capture runs, they answer of a fake and of a symbolic number what they would answer of what it
-stands for.
+stands for. So they do in what `exec` and `eval` run.
 
 Which functions ask is found by reading them. For `type`, wherever they have it from
 (`held.py`), stands something else, which answers as ever of all but fakes; fakes show another class
@@ -13,14 +13,15 @@ import builtins
 import operator
 import sys
 from functools import partial
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch import nn
 
 from lostwax.capture.patches import swap
-from lostwax.capture.python.identities import is_same
-from lostwax.capture.python.reach import Reach
+from lostwax.capture.python.identities import check_class, is_same
+from lostwax.capture.python.reach import Reach, read_text
 from lostwax.capture.python.reachable import ReadFunction
 from lostwax.capture.threads import is_capturing
 from lostwax.classes import SHOWN
@@ -43,6 +44,7 @@ class _OfAsking(type):
             return type(*args, **kwargs)
         value = args[0]
         own = type(value)
+        check_class(value)
         return _class_of(value) if own is FakeTensor else SHOWN.get(own, own)
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -56,6 +58,20 @@ class Asking(type, metaclass=_OfAsking):
     """Stands for `type`."""
 
     stands_for = type
+
+
+def _make_checking(function: Any) -> Any:
+    """`isinstance` and others that ask for the class of their first argument."""
+
+    def __instancecheck__(value: Any, *args: Any) -> Any:  # frames of this name are seen through
+        check_class(value)
+        return function(value, *args)
+
+    return swap.stand_for(function, __instancecheck__)
+
+
+OF_FLOW = {each: _make_checking(each) for each in (isinstance, hasattr, getattr)}
+"""Where data decide which way is gone, they may decide of what class a variable is."""
 
 
 def _identify(value: Any, /) -> int:
@@ -73,19 +89,48 @@ def _is_other(one: Any, other: Any, /) -> Any:
     return not found if isinstance(found, bool) else torch.sym_not(found)
 
 
+def _make_running(function: Any, mode: str) -> Any:
+    """`exec` or `eval`: a text is compiled as these do it, for the function that calls them."""
+
+    def run(source: Any, globals: Any = None, locals: Any = None, /, **options: Any) -> Any:
+        frame = sys._getframe(1)
+        known = options.pop("globals", globals)
+        own = options.pop("locals", locals)
+        if known is None:
+            known = frame.f_globals
+            own = _copy_variables(frame) if own is None else own
+        if type(source) is not CodeType and is_capturing():
+            flags = frame.f_code.co_flags & _FUTURE
+            text = source.lstrip(" \t") if mode == "eval" and type(source) is str else source
+            source = compile(text, "<string>", mode, flags, dont_inherit=True)
+        code = read_text(source, known) if is_capturing() else source
+        return function(code, known, own, **options)
+
+    return swap.stand_for(function, run)
+
+
+def _copy_variables(frame: FrameType) -> Any:
+    """As `locals()` shows them: in some Pythons a frame itself would show the next changes, too."""
+    found = frame.f_locals
+    return found if type(found) is dict else dict(found)
+
+
+_FUTURE = annotations.compiler_flag
+"""Of what a file can ask of a later Python, this is the one that none of ours has yet."""
 NAME_SWAPS = [
     swap.NameSwap(operator, "is_", swap.stand_for(operator.is_, lambda a, b, /: is_same(a, b))),
     swap.NameSwap(operator, "is_not", swap.stand_for(operator.is_not, _is_other)),
+    swap.NameSwap(torch, "is_tensor", _make_checking(torch.is_tensor)),
 ]
 _IN_BUILTINS = [
     swap.NameSwap(builtins, "type", Asking),
     swap.NameSwap(builtins, "id", swap.stand_for(id, _identify)),
+    swap.NameSwap(builtins, "eval", _make_running(eval, "eval")),
+    swap.NameSwap(builtins, "exec", _make_running(exec, "exec")),
 ]
-STAND_INS = {
-    type: Asking,
-    id: _IN_BUILTINS[1].function,
-    operator.is_: NAME_SWAPS[0].function,
-    operator.is_not: NAME_SWAPS[1].function,
+STAND_INS: dict[Any, Any] = {
+    each.function.stands_for: each.function  # type: ignore[attr-defined]
+    for each in (*_IN_BUILTINS, *NAME_SWAPS)
 }
 
 
@@ -97,6 +142,8 @@ def _class_of(fake: FakeTensor) -> type:
 def _show_class(fake: FakeTensor) -> type:
     # C calls this: the frame before is the one that reads, also if it is one of the house's.
     is_asking = is_capturing() and asks_for_user(sys._getframe(1).f_code)
+    if is_asking:
+        check_class(fake)
     return _class_of(fake) if is_asking else FakeTensor
 
 

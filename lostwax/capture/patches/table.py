@@ -14,7 +14,8 @@
 | `torch.is_grad_enabled` and others that tell of a mode | class of the module; globals of the user's; code | `modes` |
 | `torch.Tensor.stride(x)`, `torch.is_inference(x)` | attributes of the class, where the user's functions name them; class of the module | `unbound` |
 | `type(x)` in the user's functions | a global of theirs, that answers otherwise of fakes alone | `classes` |
-| `operator.is_`, `is_not` | class of the module; globals of the user's | `classes` |
+| `isinstance`, `hasattr` and `getattr` in the user's functions, where data decide what they do | globals of theirs, that refuse some fakes | `classes` |
+| `operator.is_`, `is_not`, `torch.is_tensor` | class of the module; globals of the user's | `classes` |
 | `torch.cond` and its like, and calls of those operators | code | `control_flow` |
 | Python's and numpy's generators | a copy for this thread | `random_numbers` |
 
@@ -45,6 +46,8 @@ from lostwax.capture.patches import (
     unbound,
 )
 from lostwax.capture.patches.held import StandIns
+from lostwax.capture.python.functions_run import find_watcher
+from lostwax.capture.python.hidden_state import CALLS
 from lostwax.capture.python.reach import Reach
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.undo.undo import Undo
@@ -77,9 +80,11 @@ def apply(tracer: Tracer, reach: Reach, modules: Sequence[nn.Module], undo: Undo
     if nn_modules.has_averages(modules):
         _AVERAGES.apply(undo)
     swap.set_classes([*CLASSES, *torch_functions.stances()], undo)
-    StandIns(_STAND_INS, reach, undo)
+    stand_ins = _STAND_INS if find_watcher() is None else {**_STAND_INS, **classes.OF_FLOW}
+    StandIns(stand_ins, reach, undo)
     classes.show_classes(reach, undo)
     modes.begin(tracer)
     unbound.show(reach, undo)
     random_numbers.separate_generators(undo)
+    CALLS.begin(undo)
     reach.begin(undo)

@@ -12,7 +12,7 @@ from typing import Any
 
 from lostwax.cache import Cache
 from lostwax.capture.python.function_holders import CONTAINERS, KINDS, open_holder
-from lostwax.location import is_user_code
+from lostwax.location import is_user_code, may_be_users
 
 
 def read_class(cls: type) -> tuple[list[FunctionType], list[Any]]:
@@ -45,7 +45,7 @@ class _Content:
             else:
                 self._places.append(place)
                 self._held.append(value)
-                self.functions += [each for each in functions if is_user_code(each.__code__)]
+                self.functions += [each for each in functions if may_be_users(each.__code__)]
 
     def is_of(self, cls: type) -> bool:
         values = [*vars(cls).values()]

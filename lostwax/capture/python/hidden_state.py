@@ -2,8 +2,9 @@
 an open file, a value of `ctypes`), its class, the defaults of a function, torch's own settings.
 
 An object of C is compared by the bytes of which it consists, by the objects that it tells the
-garbage collector of, and by the memory that it shows. What lies behind a pointer (a hash, a socket)
-is not seen. None of it can be put back. Must not call a method of the user's.
+garbage collector of, and by the memory that it shows. Where more lies behind a pointer (a hash, a
+socket), it counts how often a method of it was called (`Calls`): that may have changed it. None of
+it can be put back. Must not call a method of the user's.
 """
 
 from __future__ import annotations
@@ -11,14 +12,21 @@ from __future__ import annotations
 import ctypes
 import gc
 import io
+import sys
 from collections import deque
+from collections.abc import Callable
 from operator import is_
+from threading import Lock, RLock
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 
 from lostwax.cache import PerClass
+from lostwax.capture import threads
 from lostwax.capture.python.containers import find_own_slots
+from lostwax.identity import ByIdentity
+from lostwax.undo.undo import Undo
 
 _HEAD, _POINTER = object.__basicsize__, ctypes.sizeof(ctypes.c_void_p)
 
@@ -30,17 +38,75 @@ class Hidden(NamedTuple):
 
     def read(self) -> Look:
         owner = self.owner
-        cls = HIDES[type(owner)]
-        content = bytearray(ctypes.string_at(id(owner) + _HEAD, cls.__basicsize__ - _HEAD))
-        for offset in (cls.__weakrefoffset__, cls.__dictoffset__):
-            if offset > 0:  # who else knows of it, and attributes, which are read as such
-                content[offset - _HEAD : offset - _HEAD + _POINTER] = bytes(_POINTER)
-        return Look(bytes(content), _read_memory(owner), *_find_held(owner))
+        shown = _read_memory(owner), CALLS.counts.get(owner)
+        return Look(_read_bytes(owner), shown, *_find_held(owner))
 
     def leads_to(self) -> list[Any]:
         """The objects in it; of an event not who waits for it."""
         held = _find_held(self.owner)
         return [each for each in held if HIDES[type(each)]] if _is_pythons(self.owner) else held
+
+
+def _read_bytes(owner: Any) -> bytes:
+    cls = HIDES[type(owner)]
+    content = bytearray(ctypes.string_at(id(owner) + _HEAD, cls.__basicsize__ - _HEAD))
+    for offset in (cls.__weakrefoffset__, cls.__dictoffset__):
+        if offset > 0:  # who else knows of it, and attributes, which are read as such
+            content[offset - _HEAD : offset - _HEAD + _POINTER] = bytes(_POINTER)
+    return bytes(content)
+
+
+class Calls:
+    """How often methods were called of objects with something behind a pointer."""
+
+    def __init__(self) -> None:
+        self.counts: ByIdentity[Any, int] = ByIdentity()
+        self._before: Any = None
+        """Who was told of calls before, ..."""
+        self.other: Callable[..., Any] | None = None
+        """... and who else is."""
+
+    def watch(self, owner: Any) -> bool:
+        """From here on, calls of its methods are counted, until the capture is over; if there is
+        need to."""
+        if owner in self.counts or not _has_more(owner):
+            return owner in self.counts
+        self.counts[owner] = 0
+        if sys.getprofile() is not self:
+            self._before = self.other = sys.getprofile()
+            sys.setprofile(self)
+        return True
+
+    def __call__(self, frame: FrameType, event: str, given: Any) -> None:
+        if event == "c_call":
+            owner = getattr(given, "__self__", None)
+            if owner in self.counts:
+                self.counts[owner] += 1
+        if self.other is not None:
+            self.other(frame, event, given)
+
+    def begin(self, undo: Undo) -> None:
+        """A capture begins."""
+        undo.add(self._end)
+
+    def _end(self) -> None:
+        if self.counts and len(threads.running) == 1:  # it is in no other capture
+            if sys.getprofile() is self:
+                sys.setprofile(self._before)
+            self.counts.clear()
+
+
+CALLS = Calls()
+
+
+def _has_more(owner: Any) -> bool:
+    """Is there something in it that nobody can copy, and that is no object of Python's?"""
+    cls: Any = HIDES[type(owner)]
+    is_told = any(getattr(cls, name) is not own for name, own in _COPYING)
+    if is_told or cls in _LOCKS or _is_pythons(owner):
+        return False
+    is_shown = type(owner) is cls and any(each is not cls for each in _find_held(owner))
+    return any(_read_bytes(owner)) and not is_shown
 
 
 class Fixed(NamedTuple):
@@ -129,8 +195,17 @@ def _find_hiding(cls: type) -> Any:
     return None
 
 
+_LOCKS = (type(Lock()), type(RLock()))
+"""Whose bytes tell all of them."""
+_COPYING = [
+    (name, getattr(object, name)) for name in ("__reduce__", "__reduce_ex__", "__getstate__")
+]
+"""By which a class says how its objects are copied."""
 _HARMLESS = frozenset(
-    ("torch", "lostwax", "typing", "_typing", "_abc", "functools", "logging", "weakref", "numpy")
+    (
+        *("torch", "lostwax", "typing", "_typing", "_abc", "functools", "logging", "weakref"),
+        *("numpy", "_struct"),
+    )
 )
 """Where classes of C come from whose objects keep what they have found, or are known otherwise."""
 _SHOWN = (

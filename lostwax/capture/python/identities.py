@@ -1,22 +1,33 @@
-"""`one is other` in the user's functions: a copy of a function's code that asks us.
+"""What Python does with our objects and tells nobody, in the user's functions: a copy of a
+function's code that asks us.
 
-Python compares the objects, and tells nobody. But a number that is not known is another object than
-the one that it stands for, `flag is True`; and of two tensors data may decide whether they are one.
-So in the copy the comparison is `(one, other) in ASKED`. `x is None` stays as it is. The bytes are
-exchanged, and not the source (`flow/rewriting`): that would have to be read and compiled, for
-functions most of which compare no number. Must not know who wants the answer.
+A number that is not known is another object than the one that it stands for, `flag is True`; and of
+two tensors data may decide whether they are one. So in the copy the comparison is `(one, other) in
+ASKED`. `x is None` stays as it is. A method of C's does not know our classes: `(2).__eq__(n)` is
+`METHODS[2].__eq__(n)` in the copy. `case int():` is told of by `one in MATCHED`. And if C raises
+a TypeError over one of our numbers, the handler would run for all data: each handler begins with
+`error in CAUGHT`. The bytes are exchanged, and not the source (`flow/rewriting`): that would have
+to be read and compiled, for functions most of which do none of this. Must not know who wants the
+answer.
 """
 
 from __future__ import annotations
 
+import dis
+import sys
+from collections.abc import Iterator
 from functools import partial
+from operator import is_not
+from types import CodeType
 from typing import Any
 
 from torch import Tensor
 
-from lostwax.bytecode import copies
+from lostwax.bytecode import find_units, read_argument
+from lostwax.bytecode.copies import Piece, put_in, write_instruction
 from lostwax.capture import threads
-from lostwax.classes import SYMBOLIC
+from lostwax.classes import SHOWN, SYMBOLIC
+from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.objects import are_one_object
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import PASSING_ON
@@ -30,10 +41,19 @@ def is_same(one: Any, other: Any) -> Any:
     is so on one side of an `if` only."""
     if type(one) in _SYMBOLIC or type(other) in _SYMBOLIC:
         return are_one_object(one, other) if threads.is_capturing() else one is other
+    for tensor, number in ((one, other), (other, one)):
+        if type(number) in (bool, int, float):
+            check_class(tensor)
     are_two = one is not other and isinstance(one, Tensor) and isinstance(other, Tensor)
     if are_two and FakeTensor in (type(one), type(other)) and threads.is_capturing():
         threads.running[-1].check_apart(one, other)
     return one is other
+
+
+def check_class(value: Any) -> None:
+    """Refuse the question of what class it is, if data decide that."""
+    if type(value) is FakeTensor and threads.is_capturing():
+        threads.running[-1].check_class(value)
 
 
 class _Asked:
@@ -41,6 +61,158 @@ class _Asked:
         return is_same(*pair)  # Python makes a truth of it
 
 
-ASKED = _Asked()
-ask_identities = partial(copies.ask_identities, asked=ASKED)
-"""The code with questions; itself if it compares nothing that can be a number or a tensor."""
+class _Matched:
+    def __contains__(self, value: Any) -> bool:
+        check_class(value)
+        return False
+
+
+class _Caught:
+    is_put_in = True
+    """To who reads handlers (`handlers.py`)."""
+
+    def __contains__(self, error: BaseException) -> bool:
+        if isinstance(error, TypeError) and threads.is_capturing():
+            threads.running[-1].check_caught(error)
+        return False
+
+
+class _Methods:
+    """What has methods; something else, if C's would be called for what it does not know."""
+
+    def __init__(self, kinds: tuple[type, ...]) -> None:
+        self._kinds = kinds
+
+    def __getitem__(self, owner: Any) -> Any:
+        kind = owner if issubclass(type(owner), type) else type(owner)
+        is_number = issubclass(kind, _NUMBERS)
+        return _Owner(owner) if is_number or owner in self._kinds else owner
+
+
+class _Owner:
+    """Has the methods of a number, or of a class."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+
+    def __getattribute__(self, name: str) -> Any:
+        found = getattr(object.__getattribute__(self, "_owner"), name)
+        is_asked = name in _SETTING or getattr(found, "__objclass__", None) in _NUMBERS
+        return partial(_call_method, found) if is_asked else found
+
+
+def _call_method(method: Any, /, *args: Any, **options: Any) -> Any:
+    """`object.__setattr__(tensor, …)` goes the way of `setattr`. A method of a plain number would
+    return NotImplemented, which is true."""
+    if args and threads.is_capturing():
+        if method.__name__ in _SETTING:
+            method = getattr(FakeTensor, method.__name__) if type(args[0]) is FakeTensor else method
+        elif not _SYMBOLIC.isdisjoint(map(type, args)):
+            shown = next(SHOWN[type(each)] for each in args if type(each) in _SYMBOLIC)
+            raise CaptureError.here(
+                f"{method.__qualname__} is called with a value of type {shown.__name__}, which "
+                "depends on data or on a size",
+                why="a method of Python's own numbers takes plain numbers alone",
+                instead="write the operator, 2 == n, or operator.eq(2, n)",
+            )
+    return method(*args, **options)
+
+
+_NUMBERS = (int, float, complex)
+_SETTING = frozenset(("__setattr__", "__delattr__"))
+_COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
+_OPERATORS = frozenset(name for name in vars(int) if name[:2] == "__" and not hasattr(object, name))
+_METHOD_NAMES = _SETTING | _COMPARISONS | _OPERATORS
+ASKED, CAUGHT, MATCHED = _Asked(), _Caught(), _Matched()
+METHODS, CALLED_METHODS = _Methods(()), _Methods(Tensor.__mro__)
+"""Whose methods are only named, `map((2).__eq__, …)`; and whose are called at once."""
+_PUT_IN = (ASKED, CAUGHT, MATCHED, METHODS, CALLED_METHODS)
+
+
+def ask_identities(code: CodeType) -> CodeType:
+    """The code, and those of the functions in it, with questions for comparisons of objects, calls
+    of methods of numbers, and handlers; itself if there is none of these that can matter."""
+    constants = code.co_consts
+    if CodeType in map(type, constants):
+        inner = tuple([ask_identities(c) if type(c) is CodeType else c for c in constants])
+        if any(map(is_not, inner, constants)):
+            code, constants = code.replace(co_consts=inner), inner
+    written = code.co_code
+    asked, caught, matched, *methods = (
+        write_instruction(_LOAD_CONST, len(constants) + i) for i in range(len(_PUT_IN))
+    )
+    new = dict[int, Piece]()
+    for at in _find(written, _COMPARING):
+        if _may_matter(written, at, constants):
+            ask = _IN[:1] + written[2 * at + 1 : 2 * at + 2] + _IN[2:]  # `in`, or `not in`
+            new[at] = Piece(at + 1, _TUPLE + asked + ask)
+    if code.co_exceptiontable:
+        users = (at for at in _find(written, _BEGINNING) if not _is_ours(written, at, constants))
+        for at in users:
+            new[at] = Piece(at + 1, written[2 * at : 2 * at + 2] + _TOP + caught + _IN + _DROP)
+    for at in _find(written, _MATCHING):
+        ask = _THIRD + matched + _IN + _DROP
+        new[at] = Piece(at + 1, ask + written[2 * at : 2 * at + 2])
+    if not _METHOD_NAMES.isdisjoint(code.co_names):
+        for at in _find(written, _LOADING):
+            start, name, is_called = _read_name(written, at)
+            if code.co_names[name] in _METHOD_NAMES:
+                ask = methods[is_called] + _SWAP + _ITEM
+                new[start] = Piece(at + 1, ask + written[2 * start : 2 * at + 2])
+    if not new:
+        return code
+    grown = code.replace(co_consts=(*constants, *_PUT_IN), co_stacksize=code.co_stacksize + 2)
+    return put_in(grown, new)
+
+
+def _find(written: bytes, marks: bytes) -> Iterator[int]:
+    return find_units(written[::2].translate(marks), 1)
+
+
+def _may_matter(written: bytes, at: int, constants: tuple[Any, ...]) -> bool:
+    """Is it no comparison with a constant that is no number? (`x is None`.)"""
+    if written[2 * at - 2] != _LOAD_CONST:
+        return True
+    return type(constants[read_argument(written, at - 1)[1]]) in (bool, int, float)
+
+
+def _is_ours(written: bytes, at: int, constants: tuple[Any, ...]) -> bool:
+    """Is it a handler that hooks have put in (`flow/rewriting`)?"""
+    while written[2 * at + 2] == dis.EXTENDED_ARG:
+        at += 1
+    is_constant = written[2 * at + 2] == _LOAD_CONST
+    loaded = constants[read_argument(written, at + 1)[1]] if is_constant else None
+    return type(loaded).__module__.startswith("lostwax.")
+
+
+def _read_name(written: bytes, at: int) -> tuple[int, int, bool]:
+    """Where an instruction begins that loads an attribute; which name it is; whether it is called
+    as a method."""
+    start, argument = read_argument(written, at)
+    if sys.version_info < (3, 12):
+        return start, argument, written[2 * at] == _LOAD_METHOD
+    return start, argument >> 1, bool(argument & 1)
+
+
+def _cut(example: Any, index: int) -> bytes:
+    """What Python makes of an operator of two arguments: the instruction that is the last but so
+    many, and what it keeps behind it."""
+    found = [*dis.get_instructions(example)]
+    end = found[index + 1].offset
+    return example.__code__.co_code[found[index].offset : end]  # type: ignore[no-any-return]
+
+
+def _mark(*names: str) -> bytes:
+    codes = [dis.opmap[name] for name in names if name in dis.opmap]
+    return bytes(each in codes for each in range(256))
+
+
+_LOAD_CONST, _LOAD_METHOD = dis.opmap["LOAD_CONST"], dis.opmap.get("LOAD_METHOD", -1)
+_TUPLE, _TOP, _THIRD = (
+    write_instruction(dis.opmap[name], of)
+    for name, of in (("BUILD_TUPLE", 2), ("COPY", 1), ("COPY", 3))
+)
+_SWAP, _DROP = write_instruction(dis.opmap["SWAP"], 2), write_instruction(dis.opmap["POP_TOP"], 0)
+_IN, _ITEM = _cut(lambda one, other: one in other, -2), _cut(lambda one, other: one[other], -2)
+_COMPARING, _BEGINNING, _MATCHING = map(_mark, ("IS_OP", "PUSH_EXC_INFO", "MATCH_CLASS"))
+_LOADING = _mark("LOAD_ATTR", *(["LOAD_METHOD"] if sys.version_info < (3, 12) else []))

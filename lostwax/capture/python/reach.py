@@ -105,6 +105,14 @@ def follow(modules: Iterable[ModuleType]) -> None:
         reach.follow(modules)
 
 
+def read_text(code: CodeType, known: dict[str, Any]) -> CodeType:
+    """Code for `exec` or `eval`, which asks, and what it names is found."""
+    if not code.co_freevars and type(known) is dict:
+        for reach in _running:
+            reach.read(FunctionType(code, known))
+    return ask_identities(code)
+
+
 class _Entry:
     """The begin of a function."""
 

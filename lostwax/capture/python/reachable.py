@@ -32,7 +32,7 @@ from lostwax.capture.python.function_holders import (
 )
 from lostwax.capture.python.functions_run import FunctionKeys, function_key
 from lostwax.identity import Seen
-from lostwax.location import asks_for_user, is_user_code, is_user_file
+from lostwax.location import asks_for_user, is_user_code, is_user_file, may_be_users
 
 
 class ReadFunction(NamedTuple):
@@ -97,7 +97,7 @@ class Walk:
                     continue
                 functions.add(value)
                 left += vars(value).values()  # `__wrapped__`, for one
-                if type(value) is CACHED or is_user_code(value.__code__):
+                if type(value) is CACHED or may_be_users(value.__code__):
                     found.append(value)
                 else:  # it may be a decorator's
                     left += [each for _, each in code_names.closure_variables(value)]

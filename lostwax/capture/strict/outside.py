@@ -42,6 +42,7 @@ from lostwax.cache import PerClass
 from lostwax.capture import threads
 from lostwax.capture.patches import random_numbers
 from lostwax.capture.python.function_holders import unwrap
+from lostwax.capture.python.hidden_state import CALLS
 from lostwax.capture.python.reachable import ReadFunction
 from lostwax.capture.state.root_module import forward_of
 from lostwax.errors import StrictError
@@ -86,6 +87,9 @@ class OutsideWatch:
             _end()
 
     def _begin(self) -> None:
+        if sys.getprofile() is CALLS and CALLS.other is None:
+            CALLS.other = _watch
+            return
         if sys.getprofile() is not None:
             raise StrictError.here(
                 "a profiler watches this thread",

@@ -13,7 +13,13 @@ from typing import Any, NamedTuple, NoReturn
 
 from lostwax.capture.trace.gradient_reach import gradient_sources
 from lostwax.errors import UnsupportedFakeError
-from lostwax.fake.asked_tensor import is_marked, is_marked_leaf
+from lostwax.fake.asked_tensor import (
+    ATTRIBUTES,
+    is_marked,
+    is_marked_leaf,
+    read_attributes,
+    select_attributes,
+)
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.data import Answer, Assumption, Ref
 from lostwax.ir.run.conditions.answers import ATTRIBUTE, GRADIENTS, ONE, PLAIN, answer
@@ -164,13 +170,14 @@ def _first_source(tracked: Tracked) -> Value:
 
 def _ask_given(note: QuestionNote, ref: Ref, tensor: Any) -> Iterator[Assumption]:
     what = note.what
-    if what.startswith(ATTRIBUTE):
+    if what.startswith(ATTRIBUTE) or what == ATTRIBUTES:
         if isinstance(ref, str):  # a program has its own state, which nobody puts attributes on
             return
-        name = what.removeprefix(ATTRIBUTE)
-        if type(getattr(tensor, name, None)) not in PLAIN:
+        for name, value in select_attributes(read_attributes(tensor)):
+            if type(value) in PLAIN or what not in (ATTRIBUTES, ATTRIBUTE + name):
+                continue
             raise UnsupportedFakeError(
-                f"the attribute {name} of an input is read, a {type(getattr(tensor, name))}.\n"
+                f"the attribute {name} of an input is read, a {type(value)}.\n"
                 f"  at {note.where}\n"
                 "  why: a call with another one, or with none, would have to be told apart\n"
                 "  instead: pass it as an argument"

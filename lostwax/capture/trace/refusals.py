@@ -17,6 +17,7 @@ from torch._ops import OpOverload
 
 from lostwax.branches import is_caught_above
 from lostwax.bytecode import read_steps
+from lostwax.cache import cached
 from lostwax.capture.attempt import Retry
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import (
@@ -63,6 +64,17 @@ def refuse_operator(overload: OpOverload, refusal: Refusal) -> NoReturn:
         f"{refusal.text.format(overload=overload, name=name)}",
         why=f"{refusal.why}",
         instead=f"{refusal.instead}",
+    )
+
+
+def refuse_class(name: str) -> NoReturn:
+    """Of a variable that is a number before a loop, and a tensor from its first turn on."""
+    raise CaptureError.here(
+        f"it is asked of what class {name} is, or a value that is computed of it, which is a "
+        "number in the first turn of a loop on data, and a tensor later",
+        why="the body is one graph, for every iteration",
+        instead=f"let it be a tensor from the beginning, {name} = torch.zeros(...); or count the "
+        "turns, and ask for that",
     )
 
 
@@ -143,7 +155,34 @@ def refuse_failed(error: Exception, env: ShapeEnv, seen: Sequence[BaseException]
     refuse_symbol(error, env)
 
 
-def refuse_symbol(error: Exception, env: ShapeEnv) -> None:
+def refuse_caught_symbol(error: TypeError, env: ShapeEnv) -> None:
+    """The same, where the user's code may catch that: its handler would run for all data. What
+    Python says of a plain number, too, and of a call with other arguments, eager raises as well."""
+    text = str(error)
+    is_parsed = "invalid combination of arguments" in text and "SymBool" not in text
+    if not (is_parsed or _BINDING.search(text) or _PLAIN_NAME.sub("", text) in _of_plain()):
+        refuse_symbol(error, env, ", and that may be caught")
+
+
+@cached(1)
+def _of_plain() -> frozenset[str]:
+    """What Python says of a plain number that is used as something else; without its class."""
+    found: list[str] = []
+    for use in _OTHER_USES:
+        try:
+            exec(use, {"n": 1})
+        except TypeError as error:
+            found.append(_PLAIN_NAME.sub("", str(error)))
+    return frozenset(found)
+
+
+_OTHER_USES = (
+    "iter(n)", "len(n)", "next(n)", "n()", "n[0]", "n[0] = 1", "del n[0]", "[*n]", "print(*n)",
+    "{**n}", "a, b = n", "1 in n", "with n: pass", "reversed(n)", "isinstance(1, n)",
+)  # fmt: skip
+
+
+def refuse_symbol(error: Exception, env: ShapeEnv, more: str = "") -> None:
     """If somebody takes no number that stands for others: say it."""
     text = str(error).partition(", but expected")[0]
     is_named = _SYMBOL.search(text) or "numpy.object_" in text or text.startswith("__")
@@ -155,7 +194,7 @@ def refuse_symbol(error: Exception, env: ShapeEnv) -> None:
     elif _ARGUMENT.search(text):
         why, instead = "an argument of this operator is fixed in the program", _FIXED
     raise CaptureError(
-        f"{text}, and this one depends on data or on a size.\n  at {_raised_at(error)}\n"
+        f"{text}, and this one depends on data or on a size{more}.\n  at {_raised_at(error)}\n"
         f"  why: {why}\n  instead: {instead}"
     ) from error
 
@@ -198,6 +237,8 @@ def _may_be_symbol(value: Any) -> bool:
 
 
 _SYMBOL = re.compile(rf"\b({'|'.join(each.__name__ for each in SYMBOLIC)})\b")
+_PLAIN_NAME = re.compile(rf"\b(int|{'|'.join(each.__name__ for each in SYMBOLIC)})\b")
+_BINDING = re.compile(r"\(\) (got|missing|takes|received) (?!an invalid combination)|keyword arg")
 _ARGUMENT = re.compile(r"argument '.*' .*must be|invalid combination of arguments")
 _FIXED = "call it on both sides of an `if`, with True and with False"
 _OWN_METHOD = (

@@ -43,7 +43,7 @@ from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity, Seen
 from lostwax.ir.graph.numbers import SymbolOrigin, number_sources
 from lostwax.ir.run.conditions.answers import ONE
-from lostwax.ir.trace.log import Moment, Region, Step, Value
+from lostwax.ir.trace.log import Moment, Region, Step, Value, values_of
 from lostwax.ir.trace.recorder import Recorder
 from lostwax.ir.trace.strided_copy import copy_like
 from lostwax.ir.trace.views import Root, Tracked, View, make_root
@@ -127,6 +127,8 @@ class Tracer(Recorder):
         """In which `if` of Python's that is so."""
         self.ties = Ties()
         """Which of them may be one."""
+        self.numbers_at_first: dict[Value, str] = {}
+        """In bodies of loops: tensors that are numbers in the first turn, and their names."""
         self.attributes = JoinedAttributes()
         """What users have put on them."""
         self.raised: tuple[str, Exception] | None = None
@@ -437,6 +439,29 @@ class Tracer(Recorder):
         roots = one.tracked.root, other.tracked.root
         storage.check_apart(*roots, self.maybe_shared, self.joined)
         self.observer.note_question_at(user_location(), ONE, [one, other])
+
+    def check_class(self, fake: FakeTensor) -> None:
+        """Refuse the question of what class it is, if that is a number's in the first turn of a
+        loop: so is what is computed of such alone."""
+        left = [self.value_of(fake)] if self.numbers_at_first and fake.tracked is not None else []
+        seen, name = {*left}, ""
+        while left:
+            value = left.pop()
+            if value in self.numbers_at_first:
+                name = self.numbers_at_first[value]
+                continue
+            step = value.step
+            new = [] if step is None else values_of((*step.args, *step.kwargs.values()))
+            if not new:
+                return
+            left += [each for each in new if each not in seen]
+            seen.update(new)
+        if name:
+            refusals.refuse_class(name)
+
+    def check_caught(self, error: TypeError) -> None:
+        """The user's code may catch it."""
+        refusals.refuse_caught_symbol(error, self.shape_env)
 
     def assign(self, tracked: Tracked, new: Value) -> None:
         root = tracked.root

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from lostwax.classes import SHOWN, SYMBOLIC
+from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.operations import (
     BINARY,
     COMPARISONS,
@@ -160,7 +161,16 @@ class _Patch:
             )
         if isinstance(other, (bool, float)):
             return other
-        return int(other) if isinstance(other, numbers.Integral) else NotImplemented
+        if isinstance(other, numbers.Integral):
+            return int(other)
+        if isinstance(other, numbers.Number) and not hasattr(other, "__array__"):
+            raise CaptureError.here(
+                f"a number that depends on data or on a size meets a {type(other).__name__}",
+                why="a program computes with integers, floats and truths alone; Python would take "
+                "the two to differ",
+                instead="convert the other one, int(...) or float(...)",
+            )
+        return NotImplemented
 
     @staticmethod
     def put(cls: type, name: str, method: Callable[..., Any]) -> None:

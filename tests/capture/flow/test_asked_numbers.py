@@ -210,3 +210,25 @@ def test_a_side_that_meets_such_a_number_is_refused() -> None:
 
     with pytest.raises(CaptureError, match="depends on data or on a size"):
         lostwax.export(sided, (DATA[0],))
+
+
+@pytest.mark.parametrize(
+    "meet",
+    [
+        lambda n: fractions.Fraction(3) == n,
+        lambda n: n != decimal.Decimal(3),
+        lambda n: operator.eq(3 + 0j, n),
+        lambda n: {"a": n == 3 + 0j},
+        lambda n: n * fractions.Fraction(1, 2),
+        lambda n: n + 1j,
+        lambda n: (n > 2) == fractions.Fraction(1),
+        lambda n: n / 2 == decimal.Decimal("1.5"),
+    ],
+)
+def test_beside_numbers_of_other_kinds_they_are_refused(meet: Any) -> None:
+    text = r"a number that depends on data or on a size meets a (Fraction|Decimal|complex)\."
+    for forward in (lambda x: meet(int(x.sum())), lambda x: meet(x.shape[0])):
+        with pytest.raises(CaptureError, match=text) as e:
+            lostwax.export(forward, (torch.ones(3),), dynamic_shapes=({0: Dim("n", min=2)},))
+        assert "test_asked_numbers.py:" in str(e.value)
+        assert "instead: convert the other one, int(...) or float(...)" in str(e.value)

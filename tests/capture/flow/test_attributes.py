@@ -515,7 +515,28 @@ def _appended(m: Any, x: Any) -> Any:
     return torch.stack(outs) * outs[0].n
 
 
+def _set_by_object(m: Any, x: Any) -> Any:
+    a, b = x * 2, x * 3
+    object.__setattr__(_choose(x.sum() > 0, a, b), "n", 5)  # by object
+    return x + getattr(a, "n", 0)
+
+
+def _set_by_the_class(m: Any, x: Any) -> Any:
+    a, b = x * 2, x * 3
+    torch.Tensor.__setattr__(_choose(x.sum() > 0, a, b), "n", 5)  # by object
+    return x + getattr(a, "n", 0)
+
+
+def _deleted_by_object(m: Any, x: Any) -> Any:
+    a, b = x * 2, x * 3
+    a.n = b.n = 1
+    object.__delattr__(_choose(x.sum() > 0, a, b), "n")  # by object
+    return x + getattr(a, "n", 0)
+
+
+BY_OBJECT = r"n is set on a tensor, and data decide which tensor it is\.\n  at .*# by object"
 SET: list[tuple[Program, str]] = [
+    *[(each, BY_OBJECT) for each in (_set_by_object, _set_by_the_class, _deleted_by_object)],
     (_set_later, r"n is set on a tensor, and data decide which tensor it is\.\n  at .*: y\.n = 5"),
     (_set_later_on_the_other, r"n is set on a tensor, and data decide which .*\n  at .*: a\.n = 5"),
     (_set_on_one_side, r"n is set on a tensor, and data decide which .*\n  at .*: y\.n = 5"),

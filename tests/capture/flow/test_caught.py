@@ -4,9 +4,12 @@ others they do not raise it."""
 from __future__ import annotations
 
 import contextlib
+import datetime
+import json
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -368,6 +371,156 @@ def test_what_data_raise_and_somebody_catches_is_refused(
     assert f"data decide whether this raises {kind}, and that is caught" in first
     assert "  at tests/capture/flow/test_caught.py:" in at
     assert any(line.startswith("  caught at tests/") and handler in line for line in rest)
+
+
+def dumped(x: Tensor) -> Any:
+    n = x.item()
+    try:
+        return len(json.dumps([n]))
+    except TypeError:
+        return 100
+
+
+def of_fractions(x: Tensor) -> Any:
+    n = x.item()
+    try:
+        return float(Fraction(n, 4))
+    except (ValueError, TypeError):
+        n = 3
+    return n
+
+
+def bits(n: Any) -> Any:
+    try:
+        return int.bit_length(n)
+    except:  # noqa: E722
+        return 7
+
+
+def of_another_function(x: Tensor) -> Any:
+    return [bits(n) for n in (1, x.item())]
+
+
+def in_a_with(x: Tensor) -> Any:
+    n, text = x.item(), ""
+    with suppress(TypeError):
+        text = float.hex(n + 0.5)
+    return len(text)
+
+
+def in_a_loop(x: Tensor) -> Any:
+    while x < 10:
+        try:
+            x = x + len(json.dumps(x.item()))
+        except Exception:
+            x = x + 1
+    return x
+
+
+def raised_as_another_and_caught(x: Tensor) -> Any:
+    n = x.item()
+    try:
+        try:
+            return len(json.dumps(n))
+        except TypeError as error:
+            raise ValueError("no") from error
+    except ValueError:
+        return 3
+
+
+def on_one_side(x: Tensor) -> Any:
+    n = x.item()
+    return x + len(json.dumps(n)) if n > 2 else x
+
+
+def of_a_span(x: Tensor) -> Any:
+    n = x.item()
+    try:
+        return (datetime.timedelta(days=1) * n).days
+    except TypeError:
+        return 3
+
+
+OF_C = [
+    (dumped, "Object of type SymInt is not JSON serializable"),
+    (of_fractions, "both arguments should be Rational instances"),
+    (of_another_function, "descriptor 'bit_length' for 'int' objects doesn't apply"),
+    (in_a_with, "descriptor 'hex' for 'float' objects doesn't apply"),
+    (in_a_loop, "Object of type SymInt is not JSON serializable"),
+    (raised_as_another_and_caught, "Object of type SymInt is not JSON serializable"),
+    (on_one_side, "Object of type SymInt is not JSON serializable"),
+    (of_a_span, "unsupported operand type"),
+]
+
+
+@pytest.mark.parametrize(("function", "text"), OF_C)
+def test_what_python_raises_over_a_class_of_ours_and_somebody_catches_is_refused(
+    function: Callable[[Tensor], Any], text: str
+) -> None:
+    with pytest.raises(CaptureError, match=text) as refused:
+        lostwax.export(function, (torch.tensor(3),))
+    first, at, *rest = str(refused.value).splitlines()
+    assert "and this one depends on data or on a size" in first
+    assert ("and that may be caught" in first) is (function is not on_one_side)
+    assert "  at tests/capture/flow/test_caught.py:" in at
+    assert "  why: it reads plain numbers, and nothing else" in rest
+    assert rest[-1].startswith("  instead: compute with Python's operators")
+
+
+def iterated(n: Any) -> Any:
+    try:
+        return tuple(n)
+    except TypeError:
+        return (n, n)
+
+
+def counted(n: Any) -> Any:
+    try:
+        return len(n)
+    except TypeError:
+        return n
+
+
+def unpacked(n: Any) -> Any:
+    try:
+        a, b = n
+    except TypeError:
+        a = b = n
+    return a, b
+
+
+def of_other_arguments(n: Any) -> Any:
+    try:
+        return bits(n=n, of=3)
+    except TypeError:
+        return n
+
+
+def of_torch(n: Any) -> Any:
+    try:
+        return torch.full((2,), n, shape=2)  # type: ignore[call-overload]
+    except TypeError:
+        return torch.full((2,), n)
+
+
+def without_that_name(n: Any) -> Any:
+    try:
+        return n.numel()
+    except AttributeError:
+        return n
+
+
+@pytest.mark.parametrize(
+    "use", [iterated, counted, unpacked, of_other_arguments, of_torch, without_that_name]
+)
+def test_what_eager_raises_as_well_is_caught(use: Callable[[Any], Any]) -> None:
+    def forward(x: Tensor) -> Any:
+        return use(x[0].item()), use(x.shape[0])
+
+    sizes = ({0: lostwax.Dim("n", min=2)},)
+    run = lostwax.export(forward, (torch.tensor([3, 1]),), dynamic_shapes=sizes).module()
+    for x in (torch.tensor([3, 1]), torch.tensor([-2, 5, 7])):
+        torch.testing.assert_close(run(x), forward(x))
 
 
 def raised_as_another(x: Tensor) -> Any:

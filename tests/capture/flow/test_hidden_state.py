@@ -8,6 +8,8 @@ import ctypes
 import datetime
 import decimal
 import functools
+import hashlib
+import hmac
 import io
 import itertools
 import logging
@@ -15,6 +17,7 @@ import mmap
 import operator
 import queue
 import re
+import socket
 import struct
 import sys
 import tempfile
@@ -24,6 +27,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.parsers.expat import ParserCreate
 
 import numpy as np
 import pytest
@@ -114,6 +118,16 @@ def set_number(held: Any) -> None:
     held.number = 7
 
 
+def a_code() -> Any:
+    return hmac.new(b"k", digestmod="md5")
+
+
+def a_socket() -> Any:
+    one, other = socket.socketpair()
+    other.close()
+    return one
+
+
 def fill(held: Any) -> None:
     held[0] = 7
 
@@ -135,6 +149,11 @@ EFFECTS: dict[str, tuple[Callable[[], Any], Act, Callable[[Any], Any]]] = {
     "a structure": (Value, set_number, lambda held: held.number),
     "mmap": (lambda: mmap.mmap(-1, 16), fill, lambda held: held[0]),
     "compress": (zlib.compressobj, lambda z: z.compress(b"1"), lambda _: 1),
+    "hash": (hashlib.sha256, lambda h: h.update(b"1"), lambda h: h.digest()[0]),
+    "hash with a key": (a_code, lambda h: h.update(b"1"), lambda h: h.digest()[0]),
+    "hash of another kind": (hashlib.blake2b, lambda h: h.update(b"1"), lambda h: h.digest()[0]),
+    "send": (a_socket, lambda s: s.send(b"1"), lambda s: 1),
+    "parse": (ParserCreate, lambda p: p.Parse("<a>"), lambda p: p.CurrentByteIndex),
     "a context": (decimal.Context, set_precision, lambda held: held.prec),
     "seed": (torch.Generator, lambda g: g.manual_seed(3), lambda g: g.initial_seed()),
     "a callable": (count, next, next),
@@ -167,7 +186,9 @@ def test_what_one_side_changes_is_refused(held: Any, act: Act, ask: Any) -> None
     assert torch.is_grad_enabled()
 
 
-@pytest.mark.parametrize("name", ["acquire", "read", "ctypes", "a callable", "defaults", "a class"])
+@pytest.mark.parametrize(
+    "name", ["acquire", "read", "ctypes", "a callable", "defaults", "a class", "hash"]
+)
 def test_what_a_branch_of_cond_changes_is_refused(name: str) -> None:
     held, act, ask = EFFECTS[name]
 
@@ -183,7 +204,7 @@ def test_what_a_branch_of_cond_changes_is_refused(name: str) -> None:
         export(Branch(held(), act, ask), (torch.ones(3),))
 
 
-@pytest.mark.parametrize("name", ["acquire", "read", "ctypes", "a class", "gradients"])
+@pytest.mark.parametrize("name", ["acquire", "read", "ctypes", "a class", "gradients", "hash"])
 def test_what_a_loop_changes_is_refused(name: str) -> None:
     held, act, ask = EFFECTS[name]
 
@@ -234,6 +255,8 @@ HARMLESS: dict[str, tuple[Any, Act]] = {
     "a queue that is asked": (queue.SimpleQueue(), lambda q: q.qsize()),
     "an event that is asked": (threading.Event(), lambda event: event.is_set()),
     "iterators that nobody asks": ([iter(range(3)), *itertools.tee(iter(range(3)))], len),
+    "its own hash": (None, lambda _: hashlib.md5(b"a").update(b"b")),
+    "a hash that nobody asks": (hashlib.md5(b"a"), repr),
     "its own queue": (None, lambda _: queue.SimpleQueue().put(1)),
     "its own file": (None, lambda _: io.StringIO().write("a")),
     "its own iterator": (None, lambda _: next(iter([1]))),
@@ -248,6 +271,18 @@ def test_what_only_reads_is_captured(held: Any, act: Act) -> None:
     run = export(module, (torch.ones(3),)).module()
     for x in (torch.ones(3), -torch.ones(3)):
         torch.testing.assert_close(run(x), module(x))
+
+
+def test_of_a_hash_it_is_only_known_that_it_was_called() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        known = hashlib.md5(b"a")
+        return x + len(known.digest()) if x.sum() > 0 else x
+
+    text = r"changes known \(or calls a method of it, which may\), and that cannot be undone"
+    for strict in (False, True):
+        with pytest.raises(CaptureError, match=text):
+            export(forward, (torch.ones(3),), strict=strict)
+        assert sys.getprofile() is None
 
 
 def average(m: Any, x: torch.Tensor) -> torch.Tensor:

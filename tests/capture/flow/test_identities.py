@@ -1,6 +1,6 @@
 """`one is other`, of numbers that data or sizes decide, and members of an `IntEnum` that data
 choose, beside eager."""
-# ruff: noqa: F632
+# ruff: noqa: F632, F841
 
 from __future__ import annotations
 
@@ -133,6 +133,175 @@ def test_where_an_unknown_number_lies_nobody_knows(kind: str, function: Any) -> 
 
 
 ADDRESS = functools.partial(id)
+
+
+OF_METHODS: list[tuple[str, Any]] = [
+    ("int.__eq__", lambda x: x + (1 if (2).__eq__(int(x.sum())) else 2)),
+    ("int.__eq__", lambda x: x + (1 if int.__eq__(2, int(x.sum())) else 2)),
+    ("int.__eq__", lambda x: x + sum(map((2).__eq__, [3, int(x.sum())]))),
+    ("int.__eq__", lambda x: x + (1 if Mode.UP.__eq__(int(x.sum())) else 2)),
+    ("int.__eq__", lambda x: x + (1 if True.__eq__(bool(x.sum() > 0)) else 2)),
+    ("int.__eq__", lambda x: x + (1 if eval("(2).__eq__(n)", {"n": int(x[0])}) else 2)),
+    ("int.__lt__", lambda x: [x * 2 for i in range(3) if i.__lt__(x.shape[0])]),
+    ("int.__ge__", lambda x: [*filter(lambda n: not (4).__ge__(n), [int(x.sum())])]),
+    ("float.__ne__", lambda x: x + (1 if (2.5).__ne__(x[0].item()) else 2)),
+    ("int.__add__", lambda x: (2).__add__(x.shape[0])),
+    ("int.__rsub__", lambda x: int.__rsub__(int(x[0]), 3)),
+    ("complex.__eq__", lambda x: x + (1 if (2 + 0j).__eq__(int(x[0])) else 2)),
+]
+
+
+@pytest.mark.parametrize(("name", "function"), OF_METHODS)
+def test_a_method_of_a_plain_number_knows_no_other(name: str, function: Any) -> None:
+    with pytest.raises(CaptureError, match=rf"{name} is called with a value of type ") as e:
+        lostwax.export(function, (torch.ones(4),), dynamic_shapes=({0: Dim("n", min=2)},))
+    assert f"test_identities.py:{function.__code__.co_firstlineno} in " in str(e.value)
+    assert "why: a method of Python's own numbers takes plain numbers alone" in str(e.value)
+    assert "instead: write the operator, 2 == n, or operator.eq(2, n)" in str(e.value)
+
+
+def test_of_plain_numbers_methods_answer_as_ever() -> None:
+    def forward(x: Tensor) -> Any:
+        n = int(x.sum())
+        known = [(2).__eq__(2), int.__lt__(1, 2), [*map((2.0).__ge__, (1, 3))], "a".__eq__("b")]
+        return n.__eq__(2), n.__add__(1), (1, 2).__eq__((1, 3)), object.__eq__(2, n) is True, known
+
+    run = lostwax.export(forward, (INPUTS[0],)).module()
+    for each in INPUTS:
+        assert str(run(each)) == str(forward(each))
+
+
+def of_its_class(s: Any) -> Any:
+    return isinstance(s, Tensor)
+
+
+def by_a_pattern(s: Any) -> Any:
+    match s:
+        case int():
+            return False
+        case _:
+            return True
+
+
+def by_what_is_computed(s: Any) -> Any:
+    return isinstance(s * 2 + 1, (list, Tensor))
+
+
+CLASSES: list[Any] = [
+    of_its_class,
+    by_a_pattern,
+    by_what_is_computed,
+    lambda s: type(s) is Tensor,
+    lambda s: torch.is_tensor(s),
+    lambda s: hasattr(s, "shape"),
+    lambda s: getattr(s, "ndim", 1) == 0,
+    lambda s: s.__class__ is Tensor,
+    lambda s: s is not 0,
+    lambda s: not isinstance({"s": s}["s"], (int, float)),
+]
+
+
+@pytest.mark.parametrize("ask", CLASSES)
+def test_of_what_class_a_number_is_that_becomes_a_tensor(ask: Any) -> None:
+    def forward(x: Tensor) -> Tensor:
+        s = 0
+        while x < 3:
+            x = x + 1 if ask(s) else x + 2
+            s = s + x
+        return x
+
+    with pytest.raises(CaptureError, match="is asked of what class s is, or a value") as e:
+        lostwax.export(forward, (torch.tensor(1.0),))
+    assert "test_identities.py:" in str(e.value)
+    assert "a number in the first turn of a loop on data, and a tensor later" in str(e.value)
+    assert "instead: let it be a tensor from the beginning, s = torch.zeros(...)" in str(e.value)
+
+
+def test_what_is_a_tensor_in_every_turn_may_be_asked() -> None:
+    def forward(x: Tensor) -> Any:
+        s = 0
+        while x < 3:
+            s = s + x
+            x = x + 1 if of_its_class(s) and type(x) is Tensor else x + 2
+            x = x + (0.5 if s > 3 else 0.25)
+        return x
+
+    run = lostwax.export(forward, (torch.tensor(1.0),)).module()
+    for each in (1.0, -3.0, 2.5, 5.0):
+        torch.testing.assert_close(run(torch.tensor(each)), forward(torch.tensor(each)))
+
+
+MADE: dict[str, Any] = {}
+exec("def is_true(flag): return flag is True", MADE)
+TEXT = compile("flag is True", "<text>", "eval")
+
+
+def by_eval(x: Tensor) -> Any:
+    flag = bool(x.sum() > 0)
+    return x + (1 if eval("flag is True") else 2)
+
+
+def by_a_code(x: Tensor) -> Any:
+    flag = bool(x.sum() > 0)
+    return x + (1 if eval(TEXT) else 2 * flag)
+
+
+def by_builtins(x: Tensor) -> Any:
+    return x + (1 if builtins.eval("f is not True", {"f": bool(x.sum() > 0)}) else 2)
+
+
+def by_exec(x: Tensor) -> Any:
+    found: dict[str, Any] = {}
+    exec("match flag:\n case True: n = 1\n case _: n = 2", {"flag": bool(x.sum() > 0)}, found)
+    return x + found["n"]
+
+
+def by_what_exec_has_made(x: Tensor) -> Any:
+    return x + (1 if MADE["is_true"](bool(x.sum() > 0)) else 2)
+
+
+def by_what_it_makes(x: Tensor) -> Any:
+    known: dict[str, Any] = {}
+    exec("class Flag:\n def holds(self, flag): return flag is True", known)
+    return x + (1 if known["Flag"]().holds(bool(x.sum() > 0)) else 2)
+
+
+def by_a_lambda(x: Tensor) -> Any:
+    return x + (1 if eval("lambda flag: flag is True")(bool(x.sum() > 0)) else 2)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        by_eval,
+        by_a_code,
+        by_builtins,
+        by_exec,
+        by_what_exec_has_made,
+        by_what_it_makes,
+        by_a_lambda,
+    ],
+)
+def test_what_a_text_asks_is_refused_where_it_is_run(function: Any) -> None:
+    with pytest.raises(DataDependentError, match=rf"test_identities.py:\d+ in {function.__name__}"):
+        lostwax.export(function, (INPUTS[0],))
+
+
+def test_texts_that_ask_nothing_run_as_they_are() -> None:
+    factor = 3
+
+    def forward(x: Tensor) -> Any:
+        n, own, outside = int(x.sum()), {}, {"x": x}
+        exec("factor = 4")  # changes nothing here
+        exec("import math\ny = x * math.pi", outside, own)
+        exec("def twice(z: missing = 2): return z * 2", own)
+        found = [eval("type(n) is int"), eval("  1 + n"), eval(b"factor"), eval("[i for i in [n]]")]
+        return [own["y"], own["twice"](x), *found, eval("x", outside), factor, len(outside)]
+
+    run = lostwax.export(forward, (INPUTS[0],)).module()
+    for each in INPUTS:
+        torch.testing.assert_close(run(each), forward(each))
+    assert not {"eval", "exec", "type"} & globals().keys()
 
 
 def test_what_holds_functions_is_as_it_was() -> None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from operator import is_not
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -267,6 +268,39 @@ def test_the_version_of_a_view_of_state_is_refused() -> None:
 def test_an_attribute_of_an_input_that_is_no_plain_value_is_refused() -> None:
     with pytest.raises(UnsupportedFakeError, match=r"attribute tag of an input[\s\S]*as an argu"):
         export(lambda x: x * x.tag[0], (tagged([1]),))
+
+
+READ = [
+    lambda x: x * copy.deepcopy(x).tag,
+    lambda x: x * getattr(copy.deepcopy([x])[0], "tag", 5),
+    lambda x: x * copy.deepcopy(copy.deepcopy(x)).tag,
+    lambda x: x * (2 if hasattr(copy.deepcopy(x), "tag") else 3),
+    lambda x: x * vars(x).get("tag", 5),
+    lambda x: x * vars(copy.deepcopy(x)).get("tag", 5),
+    lambda x: x * (1 + len(x.__dict__)),
+    lambda x: x * (2 if "tag" in dir(x) else 3),
+]
+
+
+@pytest.mark.parametrize("forward", READ)
+def test_attributes_of_inputs_that_are_read_otherwise_are_asked_for(
+    forward: Any, tmp_path: Path
+) -> None:
+    program = export(forward, (tagged(4),))
+    lostwax.save(program, tmp_path / "program.pt2")
+    for run in (program.module(), lostwax.load(tmp_path / "program.pt2").module()):
+        torch.testing.assert_close(run(tagged(4)), forward(tagged(4)))
+        with pytest.raises(InputValueError, match=r"x: (attribute tag|all attributes).* the int 7"):
+            run(tagged(7))
+        with pytest.raises(InputValueError, match="at capture"):
+            run(torch.ones(2))
+
+
+def test_all_attributes_of_an_input_are_read_if_they_are_plain() -> None:
+    with pytest.raises(UnsupportedFakeError, match=r"attribute tag of an input[\s\S]*as an argu"):
+        export(lambda x: x * len(vars(x)), (tagged([1]),))
+    forward = lambda x: copy.deepcopy(x) * 2  # noqa: E731 - asks for none
+    torch.testing.assert_close(export(forward, (tagged([1]),)).module()(tagged(2)), tagged(2) * 2)
 
 
 def test_type_is_as_ever_of_all_else_and_afterwards() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from lostwax.fake.asked_tensor import ATTRIBUTES, read_attributes, select_attributes
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.data import Answer, Program, Ref
 
@@ -51,6 +52,16 @@ def _visible_strides(tensor: torch.Tensor) -> str:
     return str(tuple(seen))
 
 
+def _list_attributes(tensor: torch.Tensor) -> str:
+    found = select_attributes(read_attributes(tensor))
+    return ", ".join(f"{name}: {_describe(value)}" for name, value in found) or "none"
+
+
+def _describe(value: Any) -> str:
+    is_plain = type(value) in PLAIN
+    return f"the {type(value).__name__} {value!r}" if is_plain else f"a {type(value).__name__}"
+
+
 ONE = "one tensor"
 """Whether two tensors are one, `a is b`."""
 GRADIENTS = "has a gradient"
@@ -75,6 +86,7 @@ QUESTIONS: dict[str, Callable[[Any], Answer]] = {
     STRIDES: _strides,
     VISIBLE_STRIDES: _visible_strides,
     OFFSET: lambda tensor: tensor.storage_offset(),
+    ATTRIBUTES: _list_attributes,
 }
 """The questions, and how a tensor answers each. All others are for attributes that somebody has set
 on a tensor."""
@@ -89,8 +101,7 @@ def answer(what: str, tensor: Any) -> Answer:
     found = getattr(tensor, what.removeprefix(ATTRIBUTE), _ABSENT)
     if found is _ABSENT:
         return "not there"
-    is_plain = type(found) in PLAIN
-    return f"the {type(found).__name__} {found!r}" if is_plain else f"a {type(found).__name__}"
+    return _describe(found)
 
 
 _ABSENT = object()

@@ -123,7 +123,7 @@ def _run_backward(plain: Any, *args: Any, **kwargs: Any) -> Any:
 def _check_leaves(tracer: Any, outputs: Any) -> None:
     """Leaves that have no gradient get one: these must be of the side or the body that goes back.
     (To a gradient that there is, it is added: that is a write.)"""
-    left = [torch.Tensor.grad_fn.__get__(each) for each in outputs if type(each) is FakeTensor]
+    left = [_made_by.__get__(each) for each in outputs if type(each) is FakeTensor]
     seen = set[Any]()
     while left:
         made_by = left.pop()
@@ -187,6 +187,7 @@ def _device_functions(*names: str) -> list[Any]:
 
 _OWN = ("lostwax.", "torch.")
 _Hooks: Any = torch.autograd.graph.saved_tensors_hooks
+_made_by: Any = torch.Tensor.grad_fn
 _FORGETTING: Any = torch.utils.checkpoint._checkpoint_hook
 _importlib: Any = importlib
 _causal: Any = torch.nn.modules.transformer._detect_is_causal_mask

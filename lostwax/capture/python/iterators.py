@@ -67,8 +67,10 @@ def put_back_drawn(streams: Iterable[Stream]) -> str:
 
 
 def _position(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return (value.shape, value.tobytes()) if value.flags.writeable else None
     if isinstance(value, ARRAYS):
-        return getattr(value, "shape", None), memoryview(value).tobytes()
+        return bytes(value)
     if isinstance(value, random.SystemRandom):
         return None  # it has no position
     if isinstance(value, random.Random):

@@ -628,3 +628,21 @@ def test_what_an_argument_is_by_default(function: Any, where: str) -> None:
     held = function.__defaults__ or (function.__kwdefaults__["seen"],)
     assert not held[0] if where == "seen" else held[0].total is None
     torch.testing.assert_close(function(X), X * 3)
+
+
+def test_arrays_that_stay_as_they_are() -> None:
+    class Reading(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dates = np.array(["2020-01-01"], dtype="datetime64[D]")
+            self.words = {"a": np.array(["a", None], dtype=object)}
+            self.rows = np.zeros((4, 4))[:, ::2]
+            self.fixed = np.broadcast_to(np.zeros(1), (3,))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * len(self.dates) * len(self.words["a"]) + float(self.rows.sum())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        program = export(Reading(), (X,))
+    torch.testing.assert_close(program.module()(X), X * 2)

@@ -68,9 +68,6 @@ def write_to_parameter(target: torch.Tensor, value: torch.Tensor) -> torch.Tenso
         return target.copy_(value)
 
 
-_NONE: Mapping[Any, Any] = {}
-
-
 def is_rebound(spec: OutputSpec) -> bool:
     """Does the module rebind the state to the value itself, as the original did?"""
     return spec.write in (StateWrite.TENSOR, StateWrite.MEMORY)
@@ -165,8 +162,8 @@ def _cast_to_state_types(target: OpOverload, casts: Mapping[torch.dtype, torch.d
 def graph_with_writes(
     program: Program,
     left_out: Container[int],
-    moves: Mapping[torch.device, torch.device] = _NONE,
-    casts: Mapping[torch.dtype, torch.dtype] = _NONE,
+    moves: Mapping[torch.device, torch.device],
+    casts: Mapping[torch.dtype, torch.dtype],
 ) -> tuple[Graph, dict[Node, Node]]:
     """Return a copy of the graph that writes, and returns the results and the values of the state
     that is rebound, without the outputs `left_out`; and the copies of its nodes."""

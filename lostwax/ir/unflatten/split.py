@@ -51,7 +51,7 @@ class ModuleBodies:
         self.program = program
         sunk = find_inner_writes(program)
         written = {i for i, _ in sunk.values()}
-        self.graph, copies = graph_with_writes(program, written)
+        self.graph, copies = graph_with_writes(program, written, {}, {})
         specs = enumerate(program.graph_signature.output_specs)
         self.rebound = [s for i, s in specs if is_rebound(s) and i not in written]
         """The outputs that the root returns after the results."""

@@ -62,6 +62,7 @@ FOLDERS = {
     "ir": [["graph", "trace"], ["rules"], ["run"], ["decompose", "unflatten"], ["passes"]],
     "capture": [
         ["aliasing", "python", "shapes", "steps"],
+        ["heap"],
         ["state"],
         ["surroundings", "trace"],
         ["control"],

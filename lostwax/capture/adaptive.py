@@ -19,8 +19,8 @@ from lostwax import logs
 from lostwax.capture.attempt import Attempt
 from lostwax.capture.example_call import ExampleCall
 from lostwax.capture.export import Request, capture_call
+from lostwax.capture.heap.contents import Stream, put_back_drawn
 from lostwax.capture.python.functions_run import FunctionKeys, FunctionNotes, union, watch_functions
-from lostwax.capture.python.iterators import Stream, put_back_drawn
 from lostwax.capture.shapes.dims import Auto, Hint, Static
 from lostwax.capture.shapes.marks import marks_of
 from lostwax.capture.shapes.reader import LeafEntries

@@ -24,7 +24,9 @@ from torch import nn
 
 from lostwax.capture.aliasing.input_layouts import Reliance
 from lostwax.capture.aliasing.maybe_views import Doubts
-from lostwax.capture.python.containers import HOLDERS, is_object, items, key_of, parts
+from lostwax.capture.heap.contents import key_of
+from lostwax.capture.heap.edges import HOLDERS, is_object, parts
+from lostwax.capture.heap.holders import items
 from lostwax.capture.trace.gradient_reach import is_differentiable
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.classes import SYMBOLIC
@@ -298,7 +300,7 @@ class HeldObjects:
         self.objects: list[Any] = []
         self.shape: list[Any] = []
         """The lengths and keys of all containers."""
-        self._seen: set[int] = set()
+        self._seen: set[Any] = set()
         for module in root.modules():
             self._add(vars(module))
         self.logged = [_as_logged(tracer, each) for each in self.objects]

@@ -16,10 +16,10 @@ from torch import nn
 from lostwax.capture.attempt import Attempt
 from lostwax.capture.example_call import as_call
 from lostwax.capture.export import Request, capture_call
-from lostwax.capture.python.baked_in import BakedIn, ReadsWatcher
 from lostwax.capture.python.functions_run import let_watch
 from lostwax.capture.shapes.marks import find_attached_spec
 from lostwax.capture.state.root_module import forward_of
+from lostwax.capture.strict.baked_in import BakedIn, ReadsWatcher
 from lostwax.errors import ConstraintViolationError
 from lostwax.ir.program import ExportedProgram
 from lostwax.undo.undo import Undo, run_and_undo

@@ -32,6 +32,7 @@ from lostwax.capture.example_call import (
     leaves_of,
     refuse_unbound,
 )
+from lostwax.capture.heap.reach import Reach
 from lostwax.capture.inputs import CaptureInputs
 from lostwax.capture.module_calls import PreservedCalls
 from lostwax.capture.patches import autocasting
@@ -39,7 +40,6 @@ from lostwax.capture.patches import table as patches
 from lostwax.capture.patches.autograd_function import check_hooks
 from lostwax.capture.python import functions_run
 from lostwax.capture.python.assignments import line_that_reads
-from lostwax.capture.python.reach import Reach
 from lostwax.capture.relied_layouts import (
     assert_layouts,
     check_replaced_layouts,

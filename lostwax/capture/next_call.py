@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 import torch
 
 from lostwax.capture import threads
-from lostwax.capture.flow.heap import Heap, read_holder, write_holder
-from lostwax.capture.python.containers import GONE
+from lostwax.capture.heap.contents import read_items, write
+from lostwax.capture.heap.holders import GONE
+from lostwax.capture.heap.moment import Moment, find_python
 from lostwax.capture.python.functions_run import find_watcher, let_watch
 from lostwax.capture.state.module_state import PLAIN
 from lostwax.capture.state.unkept_changes import collect_changes
@@ -106,9 +107,9 @@ class _Calling:
 
     def _call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         self._before = [(holder, _put(holder, values)) for holder, values in self._given]
-        heap = Heap(threads.running[-1], {})
+        found = Moment(find_python(threads.running[-1]))
         made = function(*args, **kwargs)
-        for holder, before, after in heap.list_contents():
+        for (_, holder, _), before, after in found.list_contents():
             old, new = dict(before), dict(after)
             pairs = {key: (old.get(key, GONE), new.get(key, GONE)) for key in {**old, **new}}
             changed = {key: _find_number(*pair) for key, pair in pairs.items() if _is_other(*pair)}
@@ -127,9 +128,8 @@ class _Calling:
 
 def _put(holder: Any, values: dict[Any, Any]) -> dict[Any, Any]:
     """Put values into a place. Returns what was there."""
-    found = dict(read_holder(holder) or [])
-    content = {**found, **values}.items()
-    write_holder(holder, [each for each in content if each[1] is not GONE])
+    found = dict(read_items(holder) or [])
+    write(holder, [*{**found, **values}.items()])
     return {key: found.get(key, GONE) for key in values}
 
 

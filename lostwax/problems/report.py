@@ -20,8 +20,8 @@ from lostwax.capture import threads
 from lostwax.capture.attempt import Attempt
 from lostwax.capture.example_call import as_call
 from lostwax.capture.export import Request, capture_call
-from lostwax.capture.python.baked_in import ReadsWatcher
 from lostwax.capture.python.functions_run import let_watch
+from lostwax.capture.strict.baked_in import ReadsWatcher
 from lostwax.dialects.edge import lower_to_edge
 from lostwax.dialects.edge_operators import EdgeOperator
 from lostwax.dialects.edge_rules import is_core

@@ -15,16 +15,7 @@ import torch
 
 from lostwax.branches import is_caught_above
 from lostwax.capture.control.cond import append_cond, find_facts, read_predicate
-from lostwax.capture.control.places import TensorAttributes
 from lostwax.capture.control.scope import Scope
-from lostwax.capture.flow.heap import (
-    ChangedPlace,
-    Changes,
-    Content,
-    Heap,
-    Unmovable,
-    refuse_numbers,
-)
 from lostwax.capture.flow.lists.choices import find_tails, merge_tails
 from lostwax.capture.flow.lists.growing import GrowingList
 from lostwax.capture.flow.lists.growth import find_makers
@@ -35,12 +26,15 @@ from lostwax.capture.flow.merging import (
     Merging,
     Outcome,
     is_same_number,
+    look_at,
+    refuse_numbers,
 )
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
 from lostwax.capture.flow.retry import SidesDiffer
 from lostwax.capture.flow.rewriting.names import LEFT, RESULT, is_of_hooks, is_ours, show_name
 from lostwax.capture.flow.truths import KEPT, UNSET, find_known, make_tensor
-from lostwax.capture.python.containers import GONE
+from lostwax.capture.heap.holders import GONE, Content, TensorAttributes
+from lostwax.capture.heap.moment import ChangedPlace, Changes, Unmovable
 from lostwax.capture.python.module_hooks import find_kept
 from lostwax.capture.trace.gradient_steps import hand_through
 from lostwax.capture.trace.refusals import refuse_symbol
@@ -94,7 +88,7 @@ class Choice:
         self._frame, self._site, self._names, self._live = frame, site, names, live
         self._where = locate_line(frame, site.line)
         self._before = read_variables(frame)
-        self._heap = Heap(tracer, self._before)
+        self._heap = look_at(tracer, self._before)
         self._outcomes: dict[bool, Outcome] = {}
         self._raised: dict[bool, Exception] = {}
         self._tried: Exception | None = None

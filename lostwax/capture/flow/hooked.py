@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from lostwax.capture import threads
 from lostwax.capture.aliasing.attributes import watch_tensors
 from lostwax.capture.attempt import Attempt
-from lostwax.capture.flow.heap import Heap
 from lostwax.capture.flow.hooks import HOOKS
 from lostwax.capture.flow.open_regions import close_regions, count_open
 from lostwax.capture.flow.retry import find_tracebacks
 from lostwax.capture.flow.rewriting.exits import NotRewritable
 from lostwax.capture.flow.rewriting.recompile import forget_functions, rewrite
+from lostwax.capture.heap.moment import Moment, find_python
 from lostwax.capture.python.functions_run import find_watcher, let_watch
 from lostwax.errors import CaptureError, find_own_error
 from lostwax.ir.program import ExportedProgram
@@ -77,19 +77,19 @@ class _Watch:
     """Tells what a capture has left otherwise than it was, beside what captures put back."""
 
     def __init__(self) -> None:
-        self._heap: Heap | None = None
+        self._before: Moment | None = None
         self._around = find_watcher()
 
     def call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Call what is captured."""
-        self._heap = Heap(threads.running[-1], {})
+        self._before = Moment(find_python(threads.running[-1]))
         if self._around is not None:
             return self._around.call(function, *args, **kwargs)
         return function(*args, **kwargs)
 
     def refuse_left(self) -> None:
         """The first attempt has left it so, too, and nobody knows how it was before."""
-        names = [] if self._heap is None else self._heap.list_left()
+        names = [] if self._before is None else self._before.list_left()
         if names:
             raise CaptureError(
                 f"the module changes {', '.join(names)}, and its control flow asks data.\n"

@@ -7,7 +7,7 @@ made for itself become one. What cannot be one is told (`Differ`). Must not reco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import CodeType
 from typing import Any, NamedTuple
@@ -17,17 +17,21 @@ import torch
 from lostwax.capture.aliasing.attributes import list_attributes
 from lostwax.capture.control.outputs import ALIKE, Merger, Side, describe
 from lostwax.capture.control.scope import RecordedFunction, Scope
-from lostwax.capture.flow.heap import Changes, Content, Heap
 from lostwax.capture.flow.numbers import FLOATS, find_kind, hold_number
+from lostwax.capture.flow.rewriting.names import show_name
 from lostwax.capture.flow.truths import make_tensor
-from lostwax.capture.python.containers import GONE, items, parts
+from lostwax.capture.heap.edges import parts
+from lostwax.capture.heap.holders import GONE, Content, items
+from lostwax.capture.heap.moment import ChangedPlace, Changes, Moment, find_python
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.classes import SYMBOLIC
+from lostwax.errors import CaptureError
 from lostwax.fake.asked_tensor import is_marked_leaf, is_of_the_class, read_attributes
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.trace.log import Value
 from lostwax.ir.trace.views import Root
+from lostwax.location import Location
 from lostwax.sym import BoolExpr, Expr, Size, eq, maximum, minimum, ne
 from lostwax.sym.numbers.real import Real
 
@@ -36,6 +40,22 @@ NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 
 
 Makers = Sequence[tuple[CodeType, list[str]]]
+
+
+def look_at(tracer: Tracer, variables: Mapping[str, Any]) -> Moment:
+    """This moment, with these variables of a function."""
+    return Moment(find_python(tracer), [(show_name(name), v) for name, v in variables.items()])
+
+
+def refuse_numbers(place: ChangedPlace, key: Any, values: Sequence[Any], where: Location) -> None:
+    """Refuse what data decide and the next call would find: a number that is no tensor."""
+    if place.is_lasting and any(isinstance(each, (int, float, *SYMBOLIC)) for each in values):
+        raise CaptureError(
+            f"data decide what is left in {key or place.name}, a number that is there before the "
+            f"call.\n  at {where}\n"
+            "  why: the next call of the original finds it, and a program keeps tensors alone\n"
+            '  instead: keep it in a buffer, self.register_buffer("n", torch.zeros(()))'
+        )
 
 
 class Differ(Exception):
@@ -145,7 +165,7 @@ class Merging:
     """The two ways made one."""
 
     def __init__(
-        self, tracer: Tracer, heap: Heap, true: Outcome, false: Outcome, joins_truths: bool = True
+        self, tracer: Tracer, heap: Moment, true: Outcome, false: Outcome, joins_truths: bool = True
     ) -> None:
         """`joins_truths`: may True and False become one? Else the ways differ: operators whose
         arguments are truths take no others than these two."""

@@ -23,7 +23,6 @@ from lostwax.capture.control.scope import RecordedFunction, Scope
 from lostwax.capture.control.selections import Turns, take_selections
 from lostwax.capture.control.while_loop import append_while
 from lostwax.capture.flow.choice import read_variables
-from lostwax.capture.flow.heap import ChangedPlace, Changes, Heap, Unmovable, refuse_numbers
 from lostwax.capture.flow.items import OPEN
 from lostwax.capture.flow.lists.growing import GrowingList
 from lostwax.capture.flow.lists.growth import (
@@ -45,13 +44,16 @@ from lostwax.capture.flow.merging import (
     fill_like,
     is_same_number,
     join_attributes,
+    look_at,
+    refuse_numbers,
 )
 from lostwax.capture.flow.numbers import DTYPES, FLOATS, INTEGERS, find_kind, hold_number
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
 from lostwax.capture.flow.retry import ListGrows
 from lostwax.capture.flow.rewriting.appends import APPENDS, GUARDED, READS
 from lostwax.capture.flow.truths import KEPT, UNSET, find_known, find_undecided, is_of_data
-from lostwax.capture.python.containers import GONE, items
+from lostwax.capture.heap.holders import GONE, items
+from lostwax.capture.heap.moment import ChangedPlace, Changes, Unmovable
 from lostwax.capture.trace.gradient_steps import hand_through
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError, asks_data
@@ -145,7 +147,7 @@ class Repetition:
         """An iteration begins."""
         if self.is_symbolic:
             self._entry = read_variables(self._frame)
-            self._heap = Heap(self._tracer, self._entry)
+            self._heap = look_at(self._tracer, self._entry)
             self._open("the condition")
 
     def is_plain(self, test: Any) -> bool:
@@ -173,7 +175,7 @@ class Repetition:
             if self._first_test is None and find_known(self._test) is True:
                 self._first_test = True
             self._entry = self._before = read_variables(self._frame)
-            self._heap = Heap(self._tracer, self._entry)
+            self._heap = look_at(self._tracer, self._entry)
             self._loop = Loop(self._tracer, f"`{self._where.text}`")
             self._oldest = len(self._tracer.shape_env.symbols)
         self._open("the body", [*find_facts(test)[0], *self._find_limits()])

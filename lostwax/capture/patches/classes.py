@@ -19,10 +19,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from lostwax.capture.heap.functions import ReadFunction
+from lostwax.capture.heap.reach import Reach, read_text
 from lostwax.capture.patches import swap
 from lostwax.capture.python.identities import check_class, is_same
-from lostwax.capture.python.reach import Reach, read_text
-from lostwax.capture.python.reachable import ReadFunction
 from lostwax.capture.threads import is_capturing
 from lostwax.classes import SHOWN
 from lostwax.fake.asked_tensor import IDENTITY

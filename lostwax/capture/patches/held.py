@@ -14,10 +14,9 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
 
 from lostwax import bytecode as code_names
-from lostwax.capture.python.containers import GONE, find_slots
-from lostwax.capture.python.function_holders import find_containers, read_slot
-from lostwax.capture.python.reach import Reach
-from lostwax.capture.python.reachable import ReadFunction
+from lostwax.capture.heap.functions import ReadFunction, find_containers, read_slot
+from lostwax.capture.heap.holders import GONE, find_slots
+from lostwax.capture.heap.reach import Reach
 from lostwax.undo.undo import Undo
 
 

@@ -30,6 +30,8 @@ from collections.abc import Sequence
 from torch import nn
 
 from lostwax.capture import threads
+from lostwax.capture.heap.hidden import CALLS
+from lostwax.capture.heap.reach import Reach
 from lostwax.capture.patches import (
     autocasting,
     autograd_function,
@@ -47,8 +49,6 @@ from lostwax.capture.patches import (
 )
 from lostwax.capture.patches.held import StandIns
 from lostwax.capture.python.functions_run import find_watcher
-from lostwax.capture.python.hidden_state import CALLS
-from lostwax.capture.python.reach import Reach
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.undo.undo import Undo
 

@@ -17,8 +17,8 @@ from torch._higher_order_ops import utils as torch_wrappers
 
 from lostwax.capture import threads
 from lostwax.capture.aliasing.storage import refuse_joined
+from lostwax.capture.heap import reach
 from lostwax.capture.patches.swap import CodeSwap
-from lostwax.capture.python import reach
 from lostwax.capture.trace import refusals
 from lostwax.capture.trace.grad_marks import UntrackedError
 from lostwax.capture.trace.gradient_reach import find_join_between

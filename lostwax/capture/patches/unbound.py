@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from lostwax import bytecode as code_names
+from lostwax.capture.heap.functions import ReadFunction
+from lostwax.capture.heap.reach import Reach
 from lostwax.capture.patches.swap import NameSwap, set_all, stand_for
-from lostwax.capture.python.reach import Reach
-from lostwax.capture.python.reachable import ReadFunction
 from lostwax.capture.threads import is_capturing
 from lostwax.fake.asked_tensor import AskedTensor
 from lostwax.fake.tensor import FakeTensor

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple
 
+from lostwax.capture.heap.holders import items
 from lostwax.capture.python.assignments import line_that_puts
-from lostwax.capture.python.containers import items
 from lostwax.capture.state.unkept_changes import tell_of_change
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor

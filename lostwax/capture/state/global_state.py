@@ -8,7 +8,6 @@ what is known only while the code runs.
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -17,93 +16,77 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from lostwax.bytecode import closure_variables
+from lostwax.bytecode import argument_defaults, closure_variables
 from lostwax.cache import PerClass
-from lostwax.capture.python import function_caches
-from lostwax.capture.python.assignments import line_that_sets
-from lostwax.capture.python.containers import (
-    CLASSES,
-    GONE,
-    MOVING,
-    NAMED,
-    OBJECTS,
-    ClassAttributes,
-    SlotAttributes,
-    items,
+from lostwax.capture.heap.contents import (
+    Stream,
+    are_same,
+    describe_taken,
     key_of,
-    parts,
+    read,
+    read_cell,
+    write,
+    write_item,
 )
-from lostwax.capture.python.function_holders import CACHED
-from lostwax.capture.python.iterators import Stream, describe_taken
-from lostwax.capture.python.reach import Reach
-from lostwax.capture.python.reachable import ReadFunction
+from lostwax.capture.heap.edges import CACHED, CLASSES, MOVING, OBJECTS, parts
+from lostwax.capture.heap.function_caches import CachedResults, cached_results, is_plain_since
+from lostwax.capture.heap.functions import ReadFunction
+from lostwax.capture.heap.holders import (
+    CONTAINERS,
+    GONE,
+    NAMED,
+    ClassAttributes,
+    NamedAttributes,
+    items,
+)
+from lostwax.capture.heap.reach import Reach
+from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.state.unkept_changes import note_change
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import Location, is_user_code, is_user_file
 from lostwax.undo.undo import Undo
 
 
-class WrittenGlobal(NamedTuple):
-    """A global that the user's code sets, or whose content it changes."""
+class Kept(NamedTuple):
+    """A variable that the user's code sets, or whose content it changes; as it was."""
 
-    names: dict[str, Any]
-    """The globals of its module."""
+    variable: Any
+    """A global, by its name in those of its module, or the cell of a closure. None: what an
+    argument is by default, one for all calls."""
     name: str
-
-    @property
-    def value(self) -> Any:
-        return self.names.get(self.name, GONE)
-
-    def put(self, value: Any) -> None:
-        if value is GONE:
-            del self.names[self.name]
-        else:
-            self.names[self.name] = value
-
-    def __str__(self) -> str:
-        return f"a global of {Path(self.names.get('__file__') or '<unknown>').name}"
-
-
-class ClosureCell(NamedTuple):
-    """A variable of an enclosing function, which a function sets."""
-
-    cell: Any
-    name: str
-    function: str
-
-    @property
-    def value(self) -> Any:
-        try:
-            return self.cell.cell_contents
-        except ValueError:  # it is not set
-            return GONE
-
-    def put(self, value: Any) -> None:
-        if value is GONE:
-            del self.cell.cell_contents
-        else:
-            self.cell.cell_contents = value
-
-    def __str__(self) -> str:
-        return f"which {self.function} is closed over"
-
-
-class ArgumentDefault(NamedTuple):
-    """A container that an argument has by default: one for all calls."""
-
+    where: str
+    """Whose it is: "a global of model.py"."""
     value: Any
-    name: str
-    function: str
+    content: Any
+    """What was in a container; where an iterator or random generator stood."""
 
-    def __str__(self) -> str:
-        return f"which an argument of {self.function} is by default"
+    def find_value(self) -> Any:
+        if self.variable is None:
+            return self.value
+        ((_, value),) = read(self.variable)
+        return value
+
+    def is_other(self) -> bool:
+        """Is it another object now, or is something else in it?"""
+        now = self.find_value()
+        has_content = self.content is not None and not isinstance(self.content, Stream)
+        return now is not self.value or (has_content and not are_same(items(now), self.content))
 
 
-Keeper = Any
-"""A `WrittenGlobal`, a `ClosureCell`, an `ArgumentDefault`, or a cache of `functools.lru_cache`."""
+class KeptCache(NamedTuple):
+    """A function with a cache (`functools.lru_cache`), as it was."""
+
+    function: Any
+    misses: int
+    results: CachedResults | None
+
+    def is_other(self) -> bool:
+        """Is more in it than there was, and not only numbers and words?"""
+        is_more = self.function.cache_info().misses != self.misses
+        return is_more and not is_plain_since(self.results, self.function)
 
 
-KeptBefore = dict[Any, tuple[Keeper, Any]]
+KeptBefore = dict[Any, Kept | KeptCache]
 """The places, and what was read there."""
 
 
@@ -113,10 +96,17 @@ def restore_later(reach: Reach, undo: Undo) -> KeptBefore:
     before: KeptBefore = {}
 
     def look(found: ReadFunction) -> None:
-        for each in _find_keepers(found):
-            key = _key(each)
-            if key not in before:
-                before[key] = each, read_keeper(each)
+        if isinstance(found.function, CACHED):
+            before.setdefault(id(found.function), _read_cache(found.function))
+        else:
+            for variable, name, where in _find_variables(found):
+                if key_of(variable) not in before:
+                    ((_, value),) = read(variable)
+                    before[key_of(variable)] = _read_variable(variable, name, where, value)
+            where = f"which an argument of {found.function.__qualname__} is by default"
+            for name, value in argument_defaults(found.function):
+                if (type(value) in CONTAINERS or MOVING[type(value)]) and id(value) not in before:
+                    before[id(value)] = _read_variable(None, name, where, value)
 
     undo.add(partial(_put_back_all, before, undo))
     reach.add_look(look)
@@ -125,67 +115,54 @@ def restore_later(reach: Reach, undo: Undo) -> KeptBefore:
 
 def tell_of_numbers(reach: Reach, before: KeptBefore, undo: Undo) -> None:
     """Tell of numbers that have changed: what was computed with them is baked in."""
-    for each, seen in before.values():
-        if isinstance(each, CACHED):
+    for each in before.values():
+        if isinstance(each, KeptCache):
             continue
-        if isinstance(seen[1], Stream):
-            if seen[1].is_moved():
-                undo.notes.append(describe_taken(seen[1], f"{each.name}, {each}"))
-        elif not _holds_fakes(each.value):
-            changed = _describe_change(each.name, str(each), each.value, *seen)
+        if isinstance(each.content, Stream):
+            if each.content.is_moved():
+                undo.notes.append(describe_taken(each.content, f"{each.name}, {each.where}"))
+        elif not _holds_fakes(now := each.find_value()):
+            changed = _describe_change(each.name, each.where, now, each.value, each.content)
             if changed is not None:
                 line = line_that_sets(each.name, reach.functions)
                 undo.notes.append(_describe_setting(changed, line))
 
 
 def _put_back_all(before: KeptBefore, undo: Undo) -> None:
-    for each, seen in before.values():
-        _put_back(each, seen, undo)
+    for each in before.values():
+        if isinstance(each, KeptCache):
+            if each.is_other():
+                each.function.cache_clear()  # the capture's results have no data
+                name = each.function.__name__
+                note_change(f"{name}, which has a cache, keeps a tensor or an object in it")
+        else:
+            if isinstance(each.content, Stream):
+                each.content.put_back()
+            if each.is_other():
+                _put_back(each, undo)
 
 
-def read_keeper(keeper: Keeper) -> Any:
-    if isinstance(keeper, CACHED):
-        return keeper.cache_info().misses, function_caches.cached_results(keeper)
-    value = keeper.value
+def _read_variable(variable: Any, name: str, where: str, value: Any) -> Kept:
     if MOVING[type(value)]:
-        return value, Stream(value)
-    return value, items(value) if type(value) in _CONTAINERS else None
+        return Kept(variable, name, where, value, Stream(value))
+    return Kept(variable, name, where, value, items(value) if type(value) in CONTAINERS else None)
 
 
-def _put_back(keeper: Keeper, before: Any, undo: Undo) -> None:
-    if isinstance(keeper, CACHED):
-        misses, results = before
-        if keeper.cache_info().misses != misses and not function_caches.is_plain_since(
-            results, keeper
-        ):
-            keeper.cache_clear()  # the capture's results have no data
-            note_change(f"{keeper.__name__}, which has a cache, keeps a tensor or an object in it")
-        return
-    value, content = before
-    if isinstance(content, Stream):
-        content.put_back()
-        content = None
-    now = keeper.value
-    if now is not value:
-        keeper.put(value)
-    elif content is None or _are_same(items(now), content):
-        return
+def _read_cache(function: Any) -> KeptCache:
+    return KeptCache(function, function.cache_info().misses, cached_results(function))
+
+
+def _put_back(kept: Kept, undo: Undo) -> None:
+    now = kept.find_value()
     keeps_tensors = _holds_fakes(now)
-    if content is not None and now is value:
-        _fill(now, content)
-    text = (
-        f"the module keeps a tensor in {keeper.name}, {keeper}; a program leaves nothing "
-        f"there, and {keeper.name} is as it was before the export."
-    )
-    if not keeps_tensors:  # numbers are told of (`tell_of_numbers`)
-        note_change(f"the module changes {keeper.name}, {keeper}")
-    elif not note_change(text):
-        undo.notes.append(text)
-
-
-def _are_same(now: list[tuple[Any, Any]], before: list[tuple[Any, Any]]) -> bool:
-    pairs = zip(now, before, strict=False)
-    return len(now) == len(before) and all(a is c and b is d for (a, b), (c, d) in pairs)
+    if now is not kept.value:
+        write(kept.variable, [(kept.name, kept.value)])
+    else:
+        write(now, kept.content)
+    if keeps_tensors:
+        _tell_of_tensor(kept.name, kept.where, undo)
+    else:  # numbers are told of (`tell_of_numbers`)
+        note_change(f"the module changes {kept.name}, {kept.where}")
 
 
 def _describe_change(
@@ -217,58 +194,28 @@ def _holds_fakes(value: Any, depth: int = 2) -> bool:
     if isinstance(value, nn.Module):  # the call has made it
         state = (*value.parameters(), *value.buffers())
         return any(type(each) is FakeTensor for each in state)
-    if depth == 0 or type(value) not in (*_CONTAINERS, tuple):
+    if depth == 0 or type(value) not in (*CONTAINERS, tuple):
         return False
     return any(_holds_fakes(each, depth - 1) for _, each in items(value))
-
-
-def _fill(container: Any, content: list[tuple[Any, Any]]) -> None:
-    container.clear()
-    if isinstance(container, (list, deque)):
-        container.extend(each for _, each in content)
-    else:
-        container.update(content if isinstance(container, dict) else [each for _, each in content])
-
-
-_CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict, deque))
 
 
 # ------------------------------------------------------------------------------- reading the code
 
 
-def _key(keeper: Keeper) -> Any:
-    """Several functions may write to one global."""
-    if type(keeper) is WrittenGlobal:
-        return id(keeper.names), keeper.name
-    if type(keeper) is ArgumentDefault:
-        return id(keeper.value)
-    return id(keeper.cell if type(keeper) is ClosureCell else keeper)
-
-
-def _find_keepers(found: ReadFunction) -> Iterator[Keeper]:
-    """The places where a function keeps something."""
+def _find_variables(found: ReadFunction) -> Iterator[tuple[Any, str, str]]:
+    """The variables in which a function keeps something, with their names and whose they are."""
     function, code = found.function, found.code
-    if isinstance(function, CACHED):
-        yield function
-        return
     for name in _find_written_globals(found):
-        yield WrittenGlobal(function.__globals__, name)
-    for name, value in _list_defaults(function):
-        if type(value) in _CONTAINERS or MOVING[type(value)]:
-            yield ArgumentDefault(value, name, function.__qualname__)
+        yield NamedAttributes(function.__globals__, (name,)), name, _describe_globals(function)
     if function.__closure__ is not None:
         stores = code.nonlocals_set()
         for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
-            variable = ClosureCell(cell, name, function.__qualname__)
-            if name in stores or MOVING[type(variable.value)]:
-                yield variable
+            if name in stores or MOVING[type(read_cell(cell))]:
+                yield cell, name, f"which {function.__qualname__} is closed over"
 
 
-def _list_defaults(function: Any) -> list[tuple[str, Any]]:
-    """The arguments of a function that have a default, and that."""
-    given, code = function.__defaults__ or (), function.__code__
-    last = code.co_varnames[code.co_argcount - len(given) : code.co_argcount]
-    return [*zip(last, given, strict=True), *(function.__kwdefaults__ or {}).items()]
+def _describe_globals(function: FunctionType) -> str:
+    return f"a global of {Path(str(function.__globals__.get('__file__') or '<unknown>')).name}"
 
 
 def _find_written_globals(found: ReadFunction) -> set[str]:
@@ -277,9 +224,9 @@ def _find_written_globals(found: ReadFunction) -> set[str]:
     names = code.globals_set()
     if any(map(MOVING.__getitem__, classes)):
         names.update([name for name, value in named.items() if MOVING[type(value)]])
-    may_change = not _CONTAINERS.isdisjoint(classes)
+    may_change = not CONTAINERS.isdisjoint(classes)
     if may_change and (code.sets_items() or not _CHANGING.isdisjoint(code.names)):
-        names.update([name for name, value in named.items() if type(value) in _CONTAINERS])
+        names.update([name for name, value in named.items() if type(value) in CONTAINERS])
     return names
 
 
@@ -328,11 +275,10 @@ def _find_named(found: ReadFunction) -> Iterator[tuple[str, str, Any]]:
     if type(function) is not FunctionType:
         return
     sets = found.code.sets_attributes() or "setattr" in found.code.names
-    globals_file = function.__globals__.get("__file__")
     for name, value in found.named.items():
         if (may_keep := _MAY_KEEP[type(value)]) is not None and may_keep(value, sets):
-            yield name, f"a global of {Path(str(globals_file or '<unknown>')).name}", value
-    for name, value in _list_defaults(function):
+            yield name, _describe_globals(function), value
+    for name, value in argument_defaults(function):
         if (may_keep := _MAY_KEEP[type(value)]) is not None and may_keep(value, sets):
             yield name, f"which an argument of {function.__qualname__} is by default", value
     for name, value in closure_variables(function) if function.__closure__ else ():
@@ -363,7 +309,7 @@ _MAY_KEEP = PerClass(__name__, "may keep", _choose_question)
 def _open(
     places: dict[int, HeldPlace], label: str, where: str, value: Any, depth: int = _DEPTH
 ) -> None:
-    is_container = type(value) in _CONTAINERS
+    is_container = type(value) in CONTAINERS
     for holder in [value] if is_container else _find_holders(value):
         if key_of(holder) in places:
             continue
@@ -374,7 +320,7 @@ def _open(
         for key, each in place.before:
             is_own = not (isinstance(key, str) and key.startswith("__"))
             is_plain = OBJECTS[type(each)] and not isinstance(each, nn.Module)
-            if is_own and (is_plain or type(each) in _CONTAINERS):
+            if is_own and (is_plain or type(each) in CONTAINERS):
                 _open(places, place.name_item(key), where, each, depth - 1)
 
 
@@ -388,8 +334,8 @@ def _put_places_back(places: dict[int, HeldPlace], reach: Reach, undo: Undo) -> 
     for place in places.values():
         if isinstance(place.holder, NAMED):
             _put_attributes_back(place, reach, undo)
-        elif _holds_fakes(place.holder) and not _are_same(items(place.holder), place.before):
-            _fill(place.holder, place.before)
+        elif _holds_fakes(place.holder) and not are_same(items(place.holder), place.before):
+            write(place.holder, place.before)
             _tell_of_tensor(place.label, place.where, undo)
 
 
@@ -409,17 +355,7 @@ def _put_attributes_back(place: HeldPlace, reach: Reach, undo: Undo) -> None:
                 undo.notes.append(text)
         else:
             continue
-        _put_item(place.holder, key, was)
-
-
-def _put_item(holder: Any, key: Any, value: Any) -> None:
-    if isinstance(holder, ClassAttributes):
-        rest = {k: v for k, v in holder.copy().items() if k != key}
-        holder.update(rest if value is GONE else {**rest, key: value})
-    elif value is GONE and not isinstance(holder, SlotAttributes):
-        del holder[key]
-    else:
-        holder[key] = value
+        write_item(place.holder, key, was)
 
 
 def _tell_of_tensor(label: str, where: str, undo: Undo) -> None:

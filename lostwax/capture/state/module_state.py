@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from lostwax.cache import PerClass
+from lostwax.capture.heap.contents import describe_taken
+from lostwax.capture.heap.holders import GONE
+from lostwax.capture.heap.snapshot import REGISTRIES, HeldValue, Snapshot
 from lostwax.capture.python.assignments import line_that_sets
-from lostwax.capture.python.containers import GONE
-from lostwax.capture.python.iterators import describe_taken
-from lostwax.capture.state.snapshot import REGISTRIES, HeldValue, Snapshot
 from lostwax.capture.state.unkept_changes import note_change, tell_of_change
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from lostwax import bytecode as code_names
-from lostwax.capture.python.containers import is_object
+from lostwax.capture.heap.functions import is_object
 from lostwax.identity import Seen
 from lostwax.ir.program import ExportedProgram
 

@@ -9,41 +9,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextvars import ContextVar
-from io import BytesIO, StringIO
 from itertools import chain
 from types import FunctionType
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import nn
 
-from lostwax.capture.control.places import (
-    IS_CALLED,
-    list_content,
-    read_place,
-    stands_for,
-    write_place,
-)
 from lostwax.capture.example_call import argument_names
-from lostwax.capture.flow.heap import Heap
-from lostwax.capture.python.containers import (
-    GENERATORS,
-    GONE,
-    STREAMS,
-    ClassAttributes,
-    SlotAttributes,
-)
-from lostwax.capture.python.function_caches import is_plain, is_plain_since
-from lostwax.capture.python.function_holders import CACHED
-from lostwax.capture.python.hidden_state import Hidden
-from lostwax.capture.python.iterators import Stream
-from lostwax.capture.python.reach import Reach
-from lostwax.capture.state.global_state import ClosureCell, KeptBefore, WrittenGlobal, read_keeper
+from lostwax.capture.heap.contents import list_items, read_items, stands_for, write
+from lostwax.capture.heap.edges import GENERATORS, IS_CALLED, STREAMS
+from lostwax.capture.heap.function_caches import cached_results, is_plain
+from lostwax.capture.heap.hidden import Hidden
+from lostwax.capture.heap.holders import GONE, ClassAttributes, SlotAttributes
+from lostwax.capture.heap.moment import Moment, find_python
+from lostwax.capture.heap.paths import PathSearch, join_path
+from lostwax.capture.heap.reach import Reach
+from lostwax.capture.heap.values import describe, describe_all
+from lostwax.capture.state.global_state import KeptBefore, KeptCache
 from lostwax.capture.state.root_module import forward_of
-from lostwax.capture.strict.paths import PathSearch, join_path
-from lostwax.capture.strict.values import describe, describe_all
 from lostwax.capture.trace.tracer import Tracer
 
 
@@ -71,7 +55,8 @@ class Before:
     def __init__(self, tracer: Tracer, arguments: Mapping[str, Any]) -> None:
         assert tracer.watched is not None
         self._modules: Sequence[nn.Module] = tracer.watched[0]
-        self._heap = Heap(tracer, {**_find_called(self._modules), **arguments})
+        values = {**_find_called(self._modules), **arguments}
+        self._moment = Moment(find_python(tracer), values.items())
         self._reach: Reach = tracer.watched[1]
         self._kept: KeptBefore = tracer.watched[2]
         self._arguments = arguments
@@ -91,42 +76,32 @@ class Before:
 
     def put_back(self) -> None:
         """Put everything back that can be. (An iterator cannot.)"""
-        if self._heap.is_untouched():
+        if self._moment.find_change() is None:
             return
-        for _, (_, (_, holder, content)) in [*self._heap.list_changes()]:
+        for _, (_, holder, content), _ in [*self._moment.list_changes()]:
             if not self._is_state(holder):
-                _put_back(holder, content)
+                write(holder, content)
 
     def _is_state(self, holder: Any) -> bool:
         """Are these the parameters or buffers of a module?"""
         return any(holder is m._buffers or holder is m._parameters for m in self._modules)
 
     def _changed_caches(self) -> Iterator[Change]:
-        for keeper, seen in self._kept.values():
-            if not isinstance(keeper, CACHED):
-                continue
-            misses, results = seen
-            if keeper.cache_info().misses != misses and not is_plain_since(results, keeper):
-                name = keeper.__name__
-                count = 0 if results is None else len(results)
-                now = len(read_keeper(keeper)[1] or ())
-                old, new = (f"{n} result{'s' * (n != 1)}" for n in (count, now))
+        for each in self._kept.values():
+            if isinstance(each, KeptCache) and each.is_other():
+                counts = len(each.results or ()), len(cached_results(each.function) or ())
+                old, new = (f"{n} result{'s' * (n != 1)}" for n in counts)
                 kept = f"{new}, with tensors or objects among them"
-                yield Change(f"the cache of {name}", name, old, kept, "", keeper)
+                name = each.function.__name__
+                yield Change(f"the cache of {name}", name, old, kept, "", each.function)
 
     def _changed_places(self, paths: PathSearch) -> Iterator[Change]:
-        if self._heap.is_untouched():
+        if self._moment.find_change() is None:
             return
-        for _, (_, (name, holder, content)) in self._heap.list_changes():
-            if isinstance(holder, (WrittenGlobal, ClosureCell)):
-                (_, was), now = content[0], holder.value
-                if not _is_same(was, now):
-                    path = f"{holder.name}, {holder}"
-                    yield Change(path, holder.name, describe(was), describe(now), "", holder)
-                continue
+        for _, (name, holder, content), _ in self._moment.list_changes():
             if isinstance(holder, Hidden):  # by it other threads may wait for this one
                 continue
-            before, after = list_content(content), read_place(holder)
+            before, after = list_items(content), read_items(holder)
             has_attributes = isinstance(holder, (ClassAttributes, SlotAttributes))
             path = paths.find(holder) or (f"{name}." if has_attributes else name)
             if before is None or after is None:
@@ -150,7 +125,7 @@ class Before:
             is_written = is_state and isinstance(was, torch.Tensor)
             if _is_same(was, now) or (is_written and isinstance(now, torch.Tensor)):
                 continue
-            if key == "" and len(after) == 1:  # a variable
+            if len(after) == 1 and key in ("", name):  # a variable
                 where, called = path, name
             else:
                 where = join_path(path, key)
@@ -183,32 +158,6 @@ def name_arguments(
     """The arguments of a call by their names."""
     names = [*argument_names(forward_of(function), len(args), {**kwargs}), *kwargs]
     return dict(zip(names, (*args, *kwargs.values()), strict=False))
-
-
-def _put_back(holder: Any, content: Any) -> None:
-    if isinstance(holder, (WrittenGlobal, ClosureCell)):
-        holder.put(content[0][1])
-    elif isinstance(content, Stream):
-        content.put_back()
-    elif isinstance(holder, np.ndarray) and isinstance(content, tuple):
-        shape, dtype, data = content
-        if (holder.shape, holder.dtype) == (shape, dtype) and holder.flags.writeable:
-            holder[...] = np.frombuffer(data, dtype).reshape(shape)
-    elif isinstance(holder, bytearray):
-        holder[:] = content
-    elif isinstance(holder, (StringIO, BytesIO)):
-        _write_file(holder, *content)
-    elif isinstance(holder, ContextVar) or content is None:
-        pass  # strict captures have a context of their own; the capture puts tensors back
-    elif (before := list_content(content)) is not None:
-        write_place(holder, before)
-
-
-def _write_file(file: Any, content: Any, at: int) -> None:
-    file.seek(0)
-    file.truncate()
-    file.write(content)
-    file.seek(at)
 
 
 def _describe_moved(holder: Any) -> tuple[str, str]:

@@ -16,13 +16,11 @@ from typing import Any, TypeVar
 
 from lostwax.capture import threads
 from lostwax.capture.attempt import Retry
-from lostwax.capture.control.places import Places
+from lostwax.capture.heap.contents import find_change, read
+from lostwax.capture.heap.paths import PathSearch
 from lostwax.capture.python.functions_run import let_watch
-from lostwax.capture.state.global_state import ClosureCell, WrittenGlobal
 from lostwax.capture.state.unkept_changes import collect_changes
 from lostwax.capture.strict.changes import Before, Change, name_arguments
-from lostwax.capture.strict.paths import PathSearch
-from lostwax.identity import Seen
 from lostwax.location import Location, is_user_code
 from lostwax.undo.undo import Undo, run_and_undo
 
@@ -93,11 +91,7 @@ class LineFinder:
 def _ask_whether_changed(change: Change, arguments: PathSearch) -> _Question:
     """The question whether something else is in a place than now. (Each capture has containers of
     its own for the arguments.)"""
-    holder = change.holder
-    if isinstance(holder, (WrittenGlobal, ClosureCell)):
-        was = holder.value
-        return lambda: holder.value is not was
     given = arguments.find_holder(change.place)
-    place = Places(Seen())
-    place.note(change.name, holder if given is None else given)
-    return lambda: place.find_change({}) is not None
+    place = change.holder if given is None else given
+    before = read(place)
+    return lambda: find_change(place, before) is not None

@@ -40,10 +40,9 @@ from lostwax.bytecode import argument_defaults, closure_variables, modules_impor
 from lostwax.bytecode.copies import add_call
 from lostwax.cache import PerClass
 from lostwax.capture import threads
+from lostwax.capture.heap.functions import ReadFunction, unwrap
+from lostwax.capture.heap.hidden import CALLS
 from lostwax.capture.patches import random_numbers
-from lostwax.capture.python.function_holders import unwrap
-from lostwax.capture.python.hidden_state import CALLS
-from lostwax.capture.python.reachable import ReadFunction
 from lostwax.capture.state.root_module import forward_of
 from lostwax.errors import StrictError
 from lostwax.location import PASSING_ON, Location, is_of_torch, is_user_file

@@ -17,9 +17,9 @@ from lostwax.capture import threads
 from lostwax.capture.attempt import Attempt
 from lostwax.capture.patches.random_numbers import PERHAPS_DRAWN
 from lostwax.capture.python.assignments import line_that_sets
-from lostwax.capture.python.baked_in import BakedIn, ReadsWatcher
 from lostwax.capture.python.functions_run import let_watch
 from lostwax.capture.state.unkept_changes import collect_changes
+from lostwax.capture.strict.baked_in import BakedIn, ReadsWatcher
 from lostwax.capture.strict.changes import Before, Change, name_arguments
 from lostwax.capture.strict.lines import find_lines
 from lostwax.capture.strict.outside import OutsideWatch

@@ -9,22 +9,19 @@ Must not call anything of the user's.
 from __future__ import annotations
 
 import functools
-import gc
 import os
 import sys
-import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextvars import ContextVar
-from enum import Enum
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from random import SystemRandom
-from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules import module as module_file
@@ -32,43 +29,26 @@ from torch.nn.parameter import is_lazy
 
 from lostwax import bytecode as code_names
 from lostwax.cache import PerClass
-from lostwax.capture.python.containers import (
+from lostwax.capture.heap.edges import (
+    CACHED,
+    CLASS,
     CLASSES,
     GENERATORS,
-    GONE,
     HOLDERS,
     STREAMS,
+    WRAPPERS,
     is_object,
-    items,
-    parts,
+    open_value,
 )
-from lostwax.capture.python.function_caches import CachedResults, cached_results
-from lostwax.capture.python.function_holders import CACHED, unwrap
+from lostwax.capture.heap.function_caches import CachedResults, cached_results
+from lostwax.capture.heap.functions import reachable_functions, unwrap
+from lostwax.capture.heap.hidden import Fixed, Hidden
+from lostwax.capture.heap.holders import GONE, ClassAttributes, has_items, items
 from lostwax.capture.python.functions_run import FunctionKeys
-from lostwax.capture.python.reachable import reachable_functions
 from lostwax.capture.state.root_module import find_root_module
 from lostwax.capture.surroundings.tensor_places import TYPE, data_of, tensor_content
 from lostwax.capture.surroundings.world_entry import WorldEntry
 from lostwax.identity import Seen
-
-
-class _LiveMap:
-    """A map that is read anew at each look: another one in each thread, or in each context."""
-
-    def __init__(self, get: Callable[[], Mapping[str, Any]]) -> None:
-        self._get = get
-
-    def __len__(self) -> int:
-        return len(self._get())
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._get())
-
-    def values(self) -> Iterable[Any]:
-        return self._get().values()
-
-    def items(self) -> Iterable[tuple[str, Any]]:
-        return self._get().items()
 
 
 class Look:
@@ -77,19 +57,14 @@ class Look:
     def __init__(self, subject: Any, ran: FunctionKeys | None) -> None:
         self._ran = ran
         self.entries: dict[str, WorldEntry] = {}
-        self.maps: list[Any] = []
-        self.sequences: list[Any] = []
-        self.sets: list[Any] = []
-        self.arrays: list[Any] = []
-        self.owners: list[Any] = []
-        """Modules and objects: someone may give them another class."""
+        self.places: list[Any] = []
+        """What holds something, or has a content (`heap/contents.py`)."""
         self.module_classes: dict[type, None] = {}
         self.state: list[dict[str, Any]] = []
         self.tensors: list[torch.Tensor] = []
         self._tensor_paths: list[str] = []
         self._tied: dict[int, str] = {}
         """The first path of each tensor of the state, by its id."""
-        self.cells: list[Any] = []
         self.functions: list[FunctionType] = []
         self.globals_read: dict[tuple[int, str], tuple[Any, str]] = {}
         """Globals that functions read: the dict of a module, and a name in it."""
@@ -103,12 +78,14 @@ class Look:
         self.data_read: list[torch.Tensor] = []
         """Tensors whose data Python may read. (Their versions do not count writes to `x.data`.)"""
         self._reads_data = False
+        self.buffers: list[Any] = []
+        """What shows its memory."""
         self.random: list[Any] = []
         """Random generators: the caller checks whether a call draws from them."""
         self.caches: list[tuple[Any, CachedResults]] = []
         """Functions with a cache, and its content."""
         self._left: list[tuple[str, Any]] = [("the hooks of all modules", _HOOKS_OF_ALL)]
-        self._weak: list[tuple[str, Callable[[], Any]]] = []
+        self.weak: list[tuple[str, Callable[[], Any]]] = []
         """The paths of weak references, and functions that return their objects."""
         self._starts: list[Any] = []
         root = find_root_module(subject)
@@ -173,59 +150,70 @@ class Look:
         if cls in _PLAIN:
             same = repr(value) if cls in (float, complex) else value
             self._add(path, WorldEntry("value", value, (cls, same)))
-        elif cls in _PROXIES:
-            self._visit_weak(path, value, lambda: _proxied_object(value))
-            if _proxied_object(value) is None:
-                self.unsure.append(f"{path} is a weak proxy of what is gone, and raises errors")
+        elif (visit := _VISITORS[cls]) is not None:
+            visit(self, path, value)
         elif STREAMS[cls]:
             self._visit_stream(path, value)
-        elif isinstance(value, nn.Module):
-            self._visit_module(path, value)
-        elif isinstance(value, torch.Tensor):
-            self._add(path, WorldEntry("tensor", value, tensor_content(value)))
-            if self._is_new(value):
-                self.tensors.append(value)
-                self._tensor_paths.append(path)
-        elif cls in _CALLABLE:
-            self._visit_callable(path, value)
-        elif cls.__name__ == "ndarray":
-            self._add(path, WorldEntry("array", None, (value.dtype, value.shape, value.tobytes())))
-            self.arrays.append(value)
-        elif isinstance(value, (threading.local, ContextVar, MappingProxyType)):
-            self._visit_live(path, value)
-        elif isinstance(value, weakref.ref):
-            self._visit_weak(path, value, partial(weakref.ref.__call__, value))
-        elif isinstance(value, ModuleType):
-            self._add(path, WorldEntry("object", value))
-            self._watch_whole_module(value)
-        elif HOLDERS[cls]:
-            self._visit_holder(path, value)
-        elif isinstance(value, (weakref.WeakValueDictionary, weakref.WeakKeyDictionary)):
-            self._add(path, WorldEntry("object", value))
-            self._left.append((path, vars(value)["data"]))
         else:
-            self._add(path, WorldEntry("object", value))
-            if isinstance(value, type):
-                self._visit_class(value)
-            elif isinstance(value, CACHED):
-                self._starts.append(value)
-            elif self._is_new(value):
-                self._visit_bytes(path, value)
-                self._visit_inside(path, value)
+            self._visit_any(path, value)
+
+    def _visit_any(self, path: str, value: Any) -> None:
+        """Visit what an object holds, and leads to."""
+        is_made = HOLDERS[type(value)] or bool(WRAPPERS[type(value)])
+        self._add(path, WorldEntry("kind" if is_made else "object", value, type(value)))
+        if not self._is_new(value):
+            return
+        if is_object(value):
+            self._visit_class(type(value))
+        holders, leads, _ = open_value(value)
+        if any(isinstance(each, Hidden) for each in holders) and not _is_of_python(value):
+            holders = [each for each in holders if not isinstance(each, Hidden)]
+            leads = ()  # what C keeps in it is the same while it is the same object
+        for place in holders:
+            self._watch(path, place, place is value)
+        self._left += [(_join(path, step), each) for step, each in leads]
+        self._visit_bytes(path, value)
+
+    def _watch(self, path: str, place: Any, is_itself: bool = False) -> None:
+        """Watch what is in a place, and visit it."""
+        self.places.append(place)
+        if has_items(place):
+            self._add_order(path, place)
+            for key, each in items(place):
+                self._left.append((_join(path, f"[{key!r}]" if is_itself else f".{key}"), each))
+
+    def _visit_tensor(self, path: str, value: torch.Tensor) -> None:
+        self._add(path, WorldEntry("tensor", value, tensor_content(value)))
+        if self._is_new(value):
+            self.tensors.append(value)
+            self._tensor_paths.append(path)
+
+    def _visit_array(self, path: str, value: Any) -> None:
+        self._add(path, WorldEntry("array", None, (value.dtype, value.shape, value.tobytes())))
+        self.places.append(value)
+
+    def _visit_python_module(self, path: str, value: ModuleType) -> None:
+        self._add(path, WorldEntry("object", value))
+        self._watch_whole_module(value)
+
+    def _visit_other(self, path: str, value: Any) -> None:
+        """A class, or a function with a cache."""
+        self._add(path, WorldEntry("object", value))
+        if isinstance(value, type):
+            self._visit_class(value)
+        else:
+            self._starts.append(value)
+
+    def _visit_proxy(self, path: str, value: Any) -> None:
+        self._visit_weak(path, value, lambda: _proxied_object(value))
+        if _proxied_object(value) is None:
+            self.unsure.append(f"{path} is a weak proxy of what is gone, and raises errors")
+
+    def _visit_reference(self, path: str, value: Any) -> None:
+        self._visit_weak(path, value, partial(weakref.ref.__call__, value))
 
     def _visit_attributes(self, path: str, attributes: Iterable[tuple[str, Any]]) -> None:
         self._left += [(_join(path, f".{name}"), each) for name, each in attributes]
-
-    def _visit_inside(self, path: str, value: Any) -> None:
-        """Visit what an object of C holds: a view of a dict, a frozenset, a method of a list."""
-        if isinstance(value, Enum):
-            self.maps.append(vars(value))
-            self._visit_attributes(path, vars(value).items())
-        elif str(type(value).__module__).partition(".")[0] in _OF_PYTHON:
-            held = [each for each in gc.get_referents(value) if not isinstance(each, _NO_DATA)]
-            if held:
-                self.maps.append(_LiveMap(lambda: _number_values(gc.get_referents(value))))
-                self._left += [(_join(path, f"({i})"), each) for i, each in enumerate(held)]
 
     def _visit_stream(self, path: str, value: Any) -> None:
         if GENERATORS[type(value)] and not isinstance(value, SystemRandom):
@@ -241,29 +229,17 @@ class Look:
         """Compare the bytes of a buffer: Python's arrays, bytearrays, objects of C."""
         if _has_bytes(value):
             self._add(_join(path, ", its bytes,"), WorldEntry("array", None, bytes_of(value)))
-            self.arrays.append(value)
-
-    def _visit_live(self, path: str, value: Any) -> None:
-        self._add(path, WorldEntry("object", value))
-        if self._is_new(value):
-            content: Any = value
-            if isinstance(value, threading.local):
-                content = _LiveMap(lambda: vars(value))
-            elif isinstance(value, ContextVar):
-                content = _LiveMap(lambda: {"get()": value.get(GONE)})
-            self.maps.append(content)
-            self._visit_attributes(path, content.items())
+            self.buffers.append(value)
 
     def _visit_weak(self, path: str, value: Any, get: Callable[[], Any]) -> None:
         """Must not hold the object that it refers to: that would keep it alive."""
         self._add(path, WorldEntry("object", value))
         if self._is_new(value):
-            self.maps.append(_LiveMap(lambda: {"is gone": get() is None}))
-            self._weak.append((path, get))
+            self.weak.append((path, get))
 
     def _check_weak(self) -> None:
         """An object that nothing else holds may go at any time, also between two looks."""
-        for path, get in self._weak:
+        for path, get in self.weak:
             found = get()
             is_held = id(found) in self.seen or id(found) in self._tied
             self._add(_join(path, ", what it refers to,"), WorldEntry("value", None, found is None))
@@ -278,13 +254,13 @@ class Look:
         if not self._is_new(module):
             return
         self._visit_class(type(module))
-        self.owners.append(module)
+        self.places.append(Fixed(module, CLASS))
         if type(module) not in self.module_classes:
             self.module_classes[type(module)] = None
             self._add(f"the forward of {type(module).__qualname__}",
                       WorldEntry("object", FORWARD(type(module))))  # fmt: skip
         held = vars(module)
-        self.maps.append(held)
+        self.places.append(held)
         for name, value in held.items():
             if name in ("_parameters", "_buffers"):
                 self._add_order(_join(path, f".{name}"), value)
@@ -300,50 +276,16 @@ class Look:
                         kind, first = TYPE(tensor), self._tied.setdefault(id(tensor), at)
                     self._add(at, WorldEntry("state", tensor, (name, first, kind)))
             elif name in ("_parameters", "_buffers", "_modules"):
-                self.maps.append(value)
+                self.places.append(value)
                 self._visit_attributes(path, value.items())
             else:
                 self._left.append((_join(path, f".{name}"), value))
 
-    def _visit_callable(self, path: str, value: Any) -> None:
-        if isinstance(value, partial):
-            self._add(path, WorldEntry("kind", value))
-            content = {"func": value.func, "args": value.args, "keywords": value.keywords}
-            self._visit_attributes(path, content.items())
-        elif isinstance(value, MethodType):
-            self._add(path, WorldEntry("kind", value))
-            self._left.append((path, value.__func__))
-            self._visit_attributes(path, [("__self__", value.__self__)])
-        else:
-            self._add(path, WorldEntry("object", value))
-            self._starts.append(value)
-            if value.__code__.co_filename == functools.__file__:  # of `singledispatch`
-                closure = code_names.closure_variables(value)
-                self._visit_attributes(path, closure)
-
-    def _visit_holder(self, path: str, value: Any) -> None:
-        self._add(path, WorldEntry("kind", value, type(value)))
-        if not self._is_new(value):
-            return
-        if is_object(value):
-            self._visit_class(type(value))
-            self.owners.append(value)
-            self._visit_bytes(path, value)
-        for part in parts(value):
-            if isinstance(part, set):
-                self.sets.append(part)
-            elif hasattr(part, "values"):
-                self.maps.append(part)
-            elif not isinstance(part, tuple):
-                self.sequences.append(part)
-            is_itself = part is value
-            self._add_order(path, part)
-            if is_itself and isinstance(part, dict):
-                keys = [each for each in part if type(each) not in _PLAIN]
-                self._left += [(_join(path, ", a key of it,"), each) for each in keys]
-            for key, each in items(part):
-                step = f"[{key!r}]" if is_itself else f".{key}"
-                self._left.append((_join(path, step), each))
+    def _visit_function(self, path: str, value: FunctionType) -> None:
+        self._add(path, WorldEntry("object", value))
+        self._starts.append(value)
+        if value.__code__.co_filename == functools.__file__:  # of `singledispatch`
+            self._visit_attributes(path, code_names.closure_variables(value))
 
     def _add_order(self, path: str, names: Any) -> None:
         """Compare the order of a dict's keys: code may iterate over them."""
@@ -356,9 +298,8 @@ class Look:
         found = CLASSES[cls]
         for each in (*found, *chain.from_iterable(map(_METACLASSES.__getitem__, found))):
             if self._is_new(each):
-                held = vars(each)
-                self.maps.append(held)
-                for name, value in held.items():
+                self.places.append(ClassAttributes(each))
+                for name, value in vars(each).items():
                     if name not in _OF_EVERY_CLASS:
                         self._left.append((f"{each.__qualname__}.{name}", unwrap(value)))
 
@@ -369,11 +310,11 @@ class Look:
         known, name = function.__globals__, function.__qualname__
         self._add(f"the code of {name}", WorldEntry("object", function.__code__))
         for cell in function.__closure__ or ():
-            if _is_filled(cell) and self._is_new(cell):
-                self.cells.append(cell)
-        self.maps.append(vars(function))
+            if self._is_new(cell):
+                self.places.append(cell)
+        self.places.append(vars(function))
         if function.__kwdefaults__ is not None:
-            self.maps.append(function.__kwdefaults__)
+            self.places.append(function.__kwdefaults__)
         for key, value in vars(function).items():
             self._left.append((f"{name}.{key}", value))
         for inner, value in code_names.closure_variables(function):
@@ -413,7 +354,7 @@ class Look:
         if not self._is_new(module) or _is_known(module):
             return
         held = vars(module)
-        self.maps.append(held)
+        self.places.append(held)
         for name, value in list(held.items()):
             if name in _OF_EVERY_MODULE or isinstance(value, ModuleType):
                 continue
@@ -465,10 +406,6 @@ def _join(path: str, step: str) -> str:
     return f"{head}{step}{mark}{said}"
 
 
-def _number_values(values: list[Any]) -> dict[str, Any]:
-    return {str(i): each for i, each in enumerate(values)}
-
-
 def _proxied_object(proxy: Any) -> Any:
     """The object of a weak proxy; None if it is gone."""
     try:
@@ -504,12 +441,8 @@ def _is_of_known(names: dict[str, Any]) -> bool:
     return str(names.get("__name__")).partition(".")[0] in _KNOWN
 
 
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
+def _is_of_python(value: Any) -> bool:
+    return str(type(value).__module__).partition(".")[0] in _OF_PYTHON
 
 
 MOST = 100_000
@@ -540,7 +473,6 @@ _READING = frozenset(("tolist", "numpy", "asarray", "__array__", "array", "equal
 """Names in code that reads the data of a tensor without an operator."""
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 _OF_PYTHON = frozenset(("builtins", "collections", "operator", "types", "_collections_abc"))
-_NO_DATA = (type, ModuleType, str, bytes, int)
 _ANY_NAME = frozenset(("getattr", "vars", "__dict__", "attrgetter", "hasattr", "__getattr__"))
 """Names in code that reads attributes which it may not name."""
 _ALL_NAMES = frozenset(("globals", "eval", "exec"))
@@ -548,10 +480,25 @@ _ALL_NAMES = frozenset(("globals", "eval", "exec"))
 _IMPORTING = frozenset(("__import__", "import_module"))
 _OF_EVERY_MODULE = frozenset((*vars(ModuleType("_")), "__file__", "__cached__", "__builtins__",
                               "__warningregistry__", "__annotations__"))  # fmt: skip
-_CALLABLE = (FunctionType, MethodType, partial)
 _OF_EVERY_CLASS = frozenset(
     (*vars(type("_", (), {})), "__annotations__", "__parameters__", "__slotnames__")
 )
 FORWARD = attrgetter("forward")
 _HOOKS_OF_ALL = [v for name, v in vars(module_file).items() if name.startswith("_global")]
 """The hooks that torch calls for every module."""
+_VISITED: dict[Any, Callable[[Look, str, Any], None]] = {
+    nn.Module: Look._visit_module,
+    torch.Tensor: Look._visit_tensor,
+    FunctionType: Look._visit_function,
+    np.ndarray: Look._visit_array,
+    weakref.ref: Look._visit_reference,
+    ModuleType: Look._visit_python_module,
+    **dict.fromkeys(_PROXIES, Look._visit_proxy),
+    **dict.fromkeys((type, CACHED), Look._visit_other),
+}
+_VISITORS = PerClass(
+    __name__,
+    "visitors",
+    lambda cls: next((visit for known, visit in _VISITED.items() if issubclass(cls, known)), None),
+)
+"""For each class: what visits an object of it, if that is more than to open it."""

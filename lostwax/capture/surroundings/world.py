@@ -17,13 +17,14 @@ from typing import Any
 import torch
 
 from lostwax.capture.aliasing.state_views import is_derived
-from lostwax.capture.python.containers import GONE
-from lostwax.capture.python.function_caches import (
+from lostwax.capture.heap.function_caches import (
     CachedResults,
     are_still_there,
     cached_results,
     is_plain_since,
 )
+from lostwax.capture.heap.holders import GONE
+from lostwax.capture.heap.many import ManyPlaces
 from lostwax.capture.python.functions_run import FunctionKeys
 from lostwax.capture.surroundings.look import FORWARD, Look, bytes_of
 from lostwax.capture.surroundings.tensor_places import (
@@ -63,31 +64,24 @@ class World:
             self.entries[_STATE_SHARES] = WorldEntry("memory", None, self._shared_before)
         self._kept = found.seen, list(map(storage_of, found.tensors))
         """Held so that no other object gets their ids or addresses."""
-        self._empty = [e for e in chain(found.maps, found.state, found.sets) if not e]
-        self._dicts = [each for each in found.maps if each and isinstance(each, dict)]
-        self._others = [each for each in found.maps if each and not isinstance(each, dict)]
-        self._sets = [each for each in found.sets if each]
-        self._sequences, self._arrays = found.sequences, found.arrays
-        self._owners, self._module_classes = found.owners, list(found.module_classes)
-        self._cells, self._functions = found.cells, found.functions
-        self._places = tuple(zip(*found.globals_read.values(), strict=True)) or ((), ())
+        self._places = ManyPlaces([*found.places, *(each for each in found.state if not each)])
+        self._buffers, self._module_classes = found.buffers, list(found.module_classes)
+        self._functions, self._weak = found.functions, found.weak
+        self._globals = tuple(zip(*found.globals_read.values(), strict=True)) or ((), ())
         self._objects_before = list(self._objects())
-        self._keys_before, self._content_before = self._keys(), self._content()
+        self._names_before = self._names()
+        self._content_before = self._content()
 
     def is_unchanged(self) -> bool:
         """Are the same objects in the same places? If not, the worlds may still be equal."""
-        if any(self._empty):
-            return False
-        try:
-            return (
-                self._keys() == self._keys_before
-                and all(map(is_, self._objects(), self._objects_before))
-                and self._content() == self._content_before
-                and self._is_shared_as_before()
-                and all(map(_is_cache_unchanged, self._caches))
-            )
-        except ValueError:  # a variable that a function is closed over is deleted
-            return False
+        return (
+            self._places.is_same()
+            and self._names() == self._names_before
+            and all(map(is_, self._objects(), self._objects_before))
+            and self._content() == self._content_before
+            and self._is_shared_as_before()
+            and all(map(_is_cache_unchanged, self._caches))
+        )
 
     def note_caches(self) -> None:
         """Take over what functions' caches got during a capture: the program has read it."""
@@ -96,19 +90,13 @@ class World:
 
     def _objects(self) -> Iterator[Any]:
         return chain(
-            chain.from_iterable(map(dict.values, self._dicts)),
-            chain.from_iterable([each.values() for each in self._others]),
-            chain.from_iterable(self._sequences),
-            map(dict.get, *self._places, repeat(GONE)),
-            map(_CELL, self._cells),
+            map(dict.get, *self._globals, repeat(GONE)),
             chain.from_iterable(map(_CODE, self._functions)),
         )
 
-    def _keys(self) -> list[Any]:
-        """The lengths of all containers, and the names in them."""
-        lengths = map(len, chain(self._dicts, self._others, self._sequences, self._state))
-        names = chain(self._dicts, self._others, self._state)
-        return [*lengths, *chain.from_iterable(names)]
+    def _names(self) -> list[Any]:
+        """Of parameters and buffers, which may be others than they were."""
+        return [*map(len, self._state), *chain.from_iterable(self._state)]
 
     def _content(self) -> list[Any]:
         """What identity does not show: the types of state, which of it is tied, writes."""
@@ -118,11 +106,11 @@ class World:
         tied = list(map(first.setdefault, ids, count()))
         told = list(map(TYPE_BUT_CLASS, [each for each in tensors if each is not None]))
         absent = [i for i, each in enumerate(tensors) if each is None]
-        sets = [each.copy() for each in self._sets]
-        arrays = list(map(bytes_of, self._arrays))
+        gone = [get() is None for _, get in self._weak]
+        arrays = list(map(bytes_of, self._buffers))
         others = [*map(tensor_content, self._tensors), *map(data_of, self._read)]
-        classes = [*map(type, self._owners), *map(FORWARD, self._module_classes)]
-        return [tied, told, absent, sets, arrays, others, self._constant_sharing(), classes]
+        classes = [*map(FORWARD, self._module_classes)]
+        return [tied, told, absent, gone, arrays, others, self._constant_sharing(), classes]
 
     def _is_shared_as_before(self) -> bool:
         """Does state share memory as before? Compared only if an address has changed. (Programs
@@ -178,7 +166,7 @@ class World:
         yield from (f"{path} is gone" for path in before.entries if path not in self.entries)
 
 
-_CELL, _CODE = attrgetter("cell_contents"), attrgetter("__code__", "__defaults__", "__kwdefaults__")
+_CODE = attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _MOST_TOLD = 3  # of the differences
 
 

@@ -17,8 +17,8 @@ import torch
 
 from lostwax.capture.aliasing.attributes import JoinedAttributes, list_attributes
 from lostwax.capture.attempt import Attempt, Retry
+from lostwax.capture.heap.holders import GONE
 from lostwax.capture.python.assignments import line_that_sets
-from lostwax.capture.python.containers import GONE
 from lostwax.capture.state.unkept_changes import tell_of_change
 from lostwax.capture.trace.gradient_reach import (
     find_joins,

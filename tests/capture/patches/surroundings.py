@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.capture import threads
+from lostwax.capture.heap import reach
 from lostwax.capture.patches import table
-from lostwax.capture.python import reach
 from lostwax.fake import FakeTensor
 from lostwax.undo.autocast_depth import read_autocast_depth
 

@@ -38,11 +38,11 @@ def files(*names: str) -> set[str]:
 
 WATCHED = files(
     "undo/undo.py", "undo/thread_state.py", "capture/patches/swap.py", "capture/patches/table.py",
-    "capture/patches/random_numbers.py", "capture/threads.py", "capture/python/reach.py",
+    "capture/patches/random_numbers.py", "capture/threads.py", "capture/heap/reach.py",
     "collector.py",
 )  # fmt: skip
 ENTERING = {
-    "__enter__", "__exit__", "catch_calls", "_let_go", "replace", "restore", "_update", "_fill",
+    "__enter__", "__exit__", "catch_calls", "_let_go", "replace", "restore", "_update", "fill",
     "restore_later", "_put_back_all", "_put_back", "stances", "has_averages", "run", "_run",
 }  # fmt: skip
 """Not `capture_call`: no interrupt comes between the lines of `with lock:`, which is C's."""

@@ -20,8 +20,8 @@ from torch import is_grad_enabled, nn
 from examples.models import MODELS
 from lostwax import export
 from lostwax.bytecode import nested_codes
+from lostwax.capture.heap.reach import Reach
 from lostwax.capture.python.functions_run import function_key
-from lostwax.capture.python.reach import Reach
 from lostwax.capture.threads import is_capturing
 from lostwax.errors import InputValueError
 from lostwax.location import is_user_code

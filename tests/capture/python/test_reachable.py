@@ -16,7 +16,7 @@ from torch import is_grad_enabled, nn
 
 from lostwax import export
 from lostwax.cache import CACHES
-from lostwax.capture.python.reachable import reachable_functions
+from lostwax.capture.heap.functions import reachable_functions
 
 COUNT = 0
 
@@ -140,7 +140,7 @@ def count_outlines() -> int:
 
 
 def count_entries() -> int:
-    return CACHES["capture.python.reach.entries"].state().misses
+    return CACHES["capture.heap.reach.entries"].state().misses
 
 
 def test_each_code_that_runs_is_read_once() -> None:

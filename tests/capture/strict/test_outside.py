@@ -149,8 +149,8 @@ CASES: list[tuple[Any, str]] = [
     ("uuid.uuid1().int % 7", UUID_ASKS),
     ("np.random.default_rng().random()", "os.urandom()"),
     # Beside other threads the first draw, which seeds, is told of.
-    ("np.random.rand()", "np.random.mtrand._rand: a RandomState -> drawn from|os.urandom()"),
-    ("rand()", "rand: a RandomState -> drawn from"),
+    ("np.random.rand()", "a RandomState -> drawn from|os.urandom()"),
+    ("rand()", "rand.__self__, a global of test_outside.py: a RandomState -> drawn from"),
     ("len(os.environ['PATH'])", "os.environ (__getitem__)"),
     ("len(os.environ)", "os.environ (__len__)"),
     ("len(os.getenv('PATH', ''))", "os.environ (__getitem__)"),

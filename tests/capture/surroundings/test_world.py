@@ -148,7 +148,7 @@ CHANGES: list[tuple[Callable[[Net], Any], str]] = [
     (lambda net: setattr(helper, "own", 2.0), r"helper\.own was 1\.0, is 2\.0"),
     (put(lambda net: net.numbers, 0, 3), "self.numbers, its bytes, was"),
     (lambda net: setattr(net.local, "shift", 1.0), r"self\.local\.shift was 0\.0, is 1\.0"),
-    (put(lambda net: HIDDEN, "a", 2.0), r"SHOWN\.a.* was 1\.0, is 2\.0"),
+    (put(lambda net: HIDDEN, "a", 2.0), r"SHOWN\['a'\].* was 1\.0, is 2\.0"),
     (lambda net: OF_CONTEXT.set(2.0), r"OF_CONTEXT\.get\(\).* was 1\.0, is 2\.0"),
     (put(lambda net: os.environ, "LOSTWAX_TEST", "2"), r"os\.environ\._data\[.* is new"),
     (lambda net: setattr(torch, "relu", torch.neg), "torch.relu is another object now"),

@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
-from lostwax.capture.flow.heap import ChangedPlace, Content
 from lostwax.capture.flow.lists.columns import Column, Columns
 from lostwax.capture.flow.lists.spans import Numbers, Pending, Pieces, Rows
 from lostwax.capture.flow.merging import Differ, Merging, Outcome
+from lostwax.capture.heap.holders import Content
+from lostwax.capture.heap.moment import ChangedPlace
 from lostwax.location import Location
 from lostwax.sym import Expr, Size
 

@@ -19,11 +19,11 @@ import torch
 from lostwax.branches import OUTERMOST
 from lostwax.capture.control.loops import describe_type
 from lostwax.capture.control.scope import are_equal
-from lostwax.capture.flow.heap import ChangedPlace
 from lostwax.capture.flow.lists.columns import Column, Columns, find_type, flatten_element
 from lostwax.capture.flow.lists.spans import Appended, Numbers, Pending, Pieces, Rows
 from lostwax.capture.flow.merging import Logged, Outcome, fill_like
-from lostwax.capture.python.containers import members
+from lostwax.capture.heap.holders import members
+from lostwax.capture.heap.moment import ChangedPlace
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap

@@ -21,7 +21,7 @@ from torch import nn
 
 from lostwax.bytecode import Chain, closure_variables, read_chains
 from lostwax.capture import threads
-from lostwax.capture.python.containers import GONE
+from lostwax.capture.heap.holders import GONE
 from lostwax.ir.text import path_text
 from lostwax.location import Location, is_user_file
 

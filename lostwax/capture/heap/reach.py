@@ -2,8 +2,8 @@
 
 What a capture changes for a function, or puts back after it, hangs on what the function does; so
 its code is read before its first line runs. The functions that a call *may* run are many times as
-many: those only get code that tells when they begin (`entries.py`), and so do the ones that a
-function names, when it begins in turn. Must not know what is looked for.
+many: those only get code that tells when they begin (`bytecode/copies.py`), and so do the ones that
+a function names, when it begins in turn. Must not know what is looked for.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from lostwax.bytecode import EMPTY
 from lostwax.bytecode.copies import add_call
 from lostwax.cache import Cache
 from lostwax.capture import threads
-from lostwax.capture.python.function_holders import CACHED, find_held, has_any
+from lostwax.capture.heap.edges import CACHED
+from lostwax.capture.heap.functions import ReadFunction, Walk, find_held, has_any
 from lostwax.capture.python.identities import ask_identities
-from lostwax.capture.python.reachable import ReadFunction, Walk
 from lostwax.undo.undo import Undo
 
 Look = Callable[[ReadFunction], None]

@@ -24,7 +24,7 @@ import torch
 
 from lostwax.cache import PerClass
 from lostwax.capture import threads
-from lostwax.capture.python.containers import find_own_slots
+from lostwax.capture.heap.holders import find_own_slots
 from lostwax.identity import ByIdentity
 from lostwax.undo.undo import Undo
 

@@ -8,27 +8,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from threading import local
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
 import torch
 from torch import nn
 
 from lostwax.bytecode import argument_defaults, closure_variables, outline
-from lostwax.capture.python.containers import (
-    CLASSES,
-    HOLDERS,
+from lostwax.capture.heap.contents import key_of
+from lostwax.capture.heap.edges import CLASSES, open_value
+from lostwax.capture.heap.holders import (
     ClassAttributes,
+    NamedAttributes,
+    TensorAttributes,
+    has_items,
     items,
-    key_of,
-    parts,
 )
-from lostwax.capture.python.function_holders import unwrap
-from lostwax.capture.strict.values import describe
+from lostwax.capture.heap.values import describe
 from lostwax.location import is_user_file
 
 
@@ -42,16 +40,20 @@ class PathSearch:
         functions: Sequence[FunctionType],
     ) -> None:
         self._starts = (modules, arguments, functions)
-        self._left: deque[tuple[str, Any]] | None = None
+        self._left: deque[tuple[str, Any]] = deque()
         """Where to look on."""
-        self._found: dict[int, str] = {}
+        self._is_begun = False
+        self._found: dict[Any, str] = {}
         self._alive: list[Any] = []
         """What was seen: no other object may get its id."""
 
     def find(self, holder: Any) -> str:
         """The path of a container; of attributes that of their object, with a dot behind; empty if
         it is not found."""
-        held = getattr(holder, "held", holder)  # a part of a dict
+        if isinstance(holder, NamedAttributes) and holder.names and len(holder.names) == 1:
+            file = Path(str(holder.held.get("__file__") or "<unknown>")).name
+            return f"{holder.names[0]}, a global of {file}"
+        held = holder.held if isinstance(holder, (NamedAttributes, TensorAttributes)) else holder
         while key_of(held) not in self._found and self._look_on():
             pass
         return self._found.get(key_of(held)) or self._find_globals(held)
@@ -68,15 +70,16 @@ class PathSearch:
 
     def _look_on(self) -> bool:
         """Open one more object, the nearest first; False if there is none."""
-        if self._left is None:
-            self._left = deque(self._list_starts())
+        if not self._is_begun:
+            self._is_begun = True
+            self._left.extend(self._list_starts())
         if not self._left or len(self._alive) >= _MOST:
             return False
         path, value = self._left.popleft()
         if not isinstance(value, _CONTAINERS):  # whose parts they are themselves
             self._note(value, path)
         for part, name in self._open(path, value):
-            if self._note(part, name) and not isinstance(part, _Cell):
+            if self._note(part, name) and has_items(part):
                 pairs = [(key, each) for key, each in items(part) if type(each) not in _DULL]
                 self._left += [(join_path(name, key), each) for key, each in pairs]
         return True
@@ -111,52 +114,47 @@ class PathSearch:
 
     def _open(self, path: str, value: Any) -> Iterator[tuple[Any, str]]:
         """The containers that a value consists of, with their paths."""
-        if isinstance(value, nn.Module):
-            yield vars(value), f"{path}."
-            for name in ("_parameters", "_buffers", "_modules"):
-                yield vars(value).get(name, {}), f"{path}."
-        elif isinstance(value, type):
-            for each in CLASSES[value]:
-                yield ClassAttributes(each), f"{each.__qualname__}."
+        if isinstance(value, (nn.Module, torch.Tensor)):
+            held = vars(value)
+            yield held, f"{path}."
+            for name in _REGISTRIES if isinstance(value, nn.Module) else ():
+                yield held.get(name, {}), f"{path}."
         elif isinstance(value, ModuleType):
             if is_user_file(vars(value).get("__file__") or ""):
                 yield vars(value), f"{path}."
-        elif isinstance(value, (torch.Tensor, local)):
-            yield vars(value), f"{path}."
-        elif isinstance(value, (WeakKeyDictionary, WeakValueDictionary, WeakSet)):
-            yield vars(value)["data"], path
-        elif type(value) in _LEADING:
-            for name in _LEADING[type(value)]:
-                yield from self._open(f"{path}.{name}", getattr(value, name))
-        elif isinstance(value, ref):
-            yield from self._open(f"{path}()", value())
-        elif isinstance(value := unwrap(value), FunctionType):
+        elif isinstance(value, FunctionType):
             yield vars(value), f"{value.__qualname__}."
             cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
             for name, cell in cells:
                 yield cell, f"{name}, which {value.__qualname__} is closed over"
-        elif HOLDERS[type(value)]:
-            for part in parts(value):
-                yield part, path if part is value else f"{path}."
+        else:
+            holders, leads, _ = open_value(value)
+            for place in holders:
+                is_class = isinstance(place, ClassAttributes)
+                at = place.owner.__qualname__ if is_class else path
+                is_itself = place is value and not isinstance(value, local)
+                yield place, path if is_itself else f"{at}."
+            for step, each in leads:
+                if type(each) not in _DULL:
+                    self._left.append((add_step(path, step), each))
 
 
 def join_path(path: str, key: Any) -> str:
     """The path of what a container or object has under a key."""
-    head, mark, said = path.removesuffix(".").partition(",")
     if path.endswith(".") and isinstance(key, str) and not key.isdigit():
         step = f".{key}"
     else:
         step = f"[{key}]" if path.endswith(".") else f"[{describe(key)}]"
+    return add_step(path.removesuffix("."), step)
+
+
+def add_step(path: str, step: str) -> str:
+    """A path with one more step. What it says of its beginning, after a comma, stays last."""
+    head, mark, said = path.partition(",")
     return f"{head}{step}{mark}{said}"
 
 
-_Cell: Any = type((lambda x: lambda: x)(0).__closure__[0])  # type: ignore[index]
-_LEADING: dict[type, tuple[str, ...]] = {
-    MethodType: ("__func__", "__self__"),
-    BuiltinFunctionType: ("__self__",),
-    partial: ("func", "args", "keywords"),
-}
-"""What wraps functions, and the attributes that lead on."""
+_REGISTRIES = ("_parameters", "_buffers", "_modules")
 _DULL = frozenset((int, float, bool, str, bytes, type(None)))
-_CONTAINERS = (list, dict, set, deque, tuple)
+_CONTAINERS = (list, dict, set, deque, tuple, local)
 _MOST = 50_000

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from lostwax.capture.python.function_holders import CACHED
+from lostwax.capture.heap.edges import CACHED
 from lostwax.classes import SYMBOLIC
 
 CachedResults = dict[int, tuple[Any, Any]]

@@ -1,0 +1,380 @@
+"""What is in a place at one moment: read, compared with another moment, and put back.
+
+A place is whatever holds something (`holders.py`), or an object whose content is no items: an
+array, a file in memory, what C keeps, and streams, which give another value each time they are
+asked: Python's iterators and generators (`itertools.count()`), and random generators
+(`random.Random(0)`). Objects are compared by identity. Must not look at tensors' values, nor take
+anything from a stream.
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from itertools import chain
+from operator import is_
+from threading import local
+from types import AsyncGeneratorType, CellType, CoroutineType, GeneratorType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lostwax.cache import PerClass
+from lostwax.capture.heap.edges import FILES, GENERATORS, STREAMS, WRITTEN
+from lostwax.capture.heap.hidden import Fixed, Hidden, TorchSettings
+from lostwax.capture.heap.holders import (
+    GONE,
+    ClassAttributes,
+    Content,
+    NamedAttributes,
+    SlotAttributes,
+    TensorAttributes,
+    items,
+)
+from lostwax.fake.asked_tensor import select_attributes
+
+
+class _Ways(NamedTuple):
+    """How places of a class are read and written."""
+
+    read: Callable[[Any], Any]
+    write: Callable[[Any, Any], None]
+
+
+def key_of(place: Any) -> Any:
+    """What identifies a place: those of attributes are made anew for each look."""
+    if isinstance(place, _MADE):
+        return type(place), id(place.owner)
+    if isinstance(place, NamedAttributes):
+        return id(place.held), place.names
+    return id(place.held) if type(place) is TensorAttributes else id(place)
+
+
+_MADE = (SlotAttributes, ClassAttributes, Fixed, Hidden)
+
+
+def read(place: Any) -> Any:
+    """What is in a place now."""
+    return _WAYS[type(place)].read(place)
+
+
+def write(place: Any, content: Any) -> None:
+    """Put what was read, or these keys and values, into a place, and nothing else. (What C keeps
+    cannot be put back, nor an iterator.)"""
+    if isinstance(content, Stream):
+        content.put_back()
+    elif content is not None:
+        _WAYS[type(place)].write(place, content)
+
+
+def write_item(place: Any, key: Any, value: Any) -> None:
+    """Put a value under a key into what has names, or take it away (`GONE`)."""
+    if isinstance(place, ClassAttributes):
+        kept = {name: held for name, held in place.copy().items() if name != key}
+        place.update(kept if value is GONE else {**kept, key: value})
+    elif value is GONE and isinstance(place, dict):
+        place.pop(key, None)
+    else:
+        place[key] = value
+
+
+def list_items(content: Any) -> Content | None:
+    """The keys and values in what was read; None if it has none."""
+    if isinstance(content, dict):
+        return [*content.items()]
+    return content if isinstance(content, list) else None
+
+
+def read_items(place: Any) -> Content | None:
+    """The keys and values in a place now; None if it has none, as an array or an iterator."""
+    return list_items(read(place))
+
+
+def find_change(place: Any, before: Any) -> tuple[Any] | None:
+    """The key under which something else is in a place than was read before, or None."""
+    if isinstance(before, Stream):
+        return (None,) if before.is_moved() else None
+    now = read(place)
+    if type(before) is dict:
+        if len(now) == len(before) and all(map(is_, _flatten(now), _flatten(before))):
+            return None
+        now, before = [*now.items()], [*before.items()]
+    if not isinstance(before, list):
+        return None if now == before else (None,)
+    is_variable = type(place) is CellType
+    for (a, b), (c, d) in zip(now, before, strict=False):
+        if a is not c or (b is not d and (is_variable or not stands_for(b, d))):
+            return (a,)
+    if len(now) != len(before):
+        longer = now if len(now) > len(before) else before
+        return (longer[min(len(now), len(before))][0],)
+    return None
+
+
+def _flatten(content: dict[Any, Any]) -> Iterator[Any]:
+    return chain(content, content.values())
+
+
+def are_same(now: Content, before: Content) -> bool:
+    """Are the same objects under the same keys?"""
+    pairs = zip(now, before, strict=False)
+    return len(now) == len(before) and all(a is c and b is d for (a, b), (c, d) in pairs)
+
+
+def stands_for(now: Any, before: Any) -> bool:
+    """Has a capture put its own function or class in the place of another, or put that back?"""
+    for one, other in ((now, before), (before, now)):
+        function = one.__func__ if type(one) is staticmethod else one
+        if callable(one) and getattr(function, "stands_for", GONE) is other is not GONE:
+            return True
+    if type(now) is not tuple or type(before) is not tuple or len(now) != len(before):
+        return False
+    return all(a is b or stands_for(a, b) for a, b in zip(now, before, strict=True))
+
+
+def fill(container: Any, content: Any) -> None:
+    """Let a container hold this, and nothing else."""
+    if isinstance(container, list):
+        container[:] = content
+    elif isinstance(container, deque):
+        container.clear()
+        container.extend(content)
+    elif isinstance(container, dict) and type(container) is not dict:
+        its: Any = OrderedDict if isinstance(container, OrderedDict) else dict
+        its.clear(container)  # not what its class makes of that
+        for key, value in content.items():
+            its.__setitem__(container, key, value)
+    else:
+        container.clear()
+        container.update(content)
+
+
+# ----------------------------------------------------------------------------- the kinds of places
+
+
+def read_cell(cell: CellType) -> Any:
+    """What a variable of an enclosing function is."""
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is not set
+        return GONE
+
+
+def _write_cell(cell: CellType, content: Content) -> None:
+    ((_, value),) = content
+    if value is not GONE:
+        cell.cell_contents = value
+    elif read_cell(cell) is not GONE:
+        del cell.cell_contents
+
+
+def _read_named(place: NamedAttributes) -> Content:
+    names = [*place.held] if place.names is None else place.names
+    return [(name, place.held.get(name, GONE)) for name in names]
+
+
+def _write_named(place: Any, content: Content) -> None:
+    for name, value in content:
+        if value is GONE:
+            place.held.pop(name, None)
+        else:
+            place.held[name] = value
+
+
+def _write_tensor(place: TensorAttributes, content: Content) -> None:
+    given = dict(content)
+    gone = [(name, GONE) for name, _ in select_attributes(place.held) if name not in given]
+    _write_named(place, [*gone, *content])
+
+
+def _write_variable(variable: ContextVar[Any], content: Content) -> None:
+    ((_, value),) = content
+    if value is not GONE:  # nothing unsets it
+        variable.set(value)
+
+
+def _read_array(value: Any) -> Any:
+    if value.dtype.hasobject:
+        return list(enumerate(value.flat))
+    return value.shape, value.dtype, value.tobytes()
+
+
+def _write_array(value: Any, content: Any) -> None:
+    if isinstance(content, list):
+        for at, each in content:
+            value.flat[at] = each
+    elif (value.shape, value.dtype) == content[:2] and value.flags.writeable:
+        value[...] = np.frombuffer(content[2], value.dtype).reshape(value.shape)
+
+
+def _write_file(file: Any, content: tuple[Any, int]) -> None:
+    file.seek(0)
+    file.truncate()
+    file.write(content[0])
+    file.seek(content[1])
+
+
+def _write_items(place: Any, content: Any) -> None:
+    pairs = content if isinstance(content, list) else content.items()
+    known = [(key, value) for key, value in pairs if value is not GONE]
+    is_named = not isinstance(place, (list, deque, set))
+    fill(place, dict(known) if is_named else [value for _, value in known])
+
+
+def _write_nothing(_: Any, __: Any) -> None:
+    pass
+
+
+_KNOWN: dict[type, _Ways] = {
+    CellType: _Ways(lambda cell: [("", read_cell(cell))], _write_cell),
+    NamedAttributes: _Ways(_read_named, _write_named),
+    TensorAttributes: _Ways(lambda place: select_attributes(place.held), _write_tensor),
+    ContextVar: _Ways(lambda variable: [("", variable.get(GONE))], _write_variable),
+    local: _Ways(
+        lambda value: dict(vars(value)), lambda value, content: fill(vars(value), dict(content))
+    ),
+    np.ndarray: _Ways(_read_array, _write_array),
+    bytearray: _Ways(bytes, lambda value, content: value.__setitem__(slice(None), content)),
+    array: _Ways(lambda value: (value.typecode, value.tobytes()), _write_nothing),
+    memoryview: _Ways(lambda value: value.tobytes(), _write_nothing),
+    **dict.fromkeys(
+        (Hidden, Fixed, TorchSettings), _Ways(lambda place: place.read(), _write_nothing)
+    ),
+    **dict.fromkeys(
+        FILES,
+        _Ways(lambda file: None if file.closed else (file.getvalue(), file.tell()), _write_file),
+    ),
+}
+
+
+def _find_ways(cls: type) -> _Ways:
+    if cls is dict:
+        return _Ways(dict.copy, _write_items)
+    known = next((ways for each, ways in _KNOWN.items() if issubclass(cls, each)), None)
+    return known or _Ways(Stream if STREAMS[cls] else items, _write_items)
+
+
+_WAYS = PerClass(__name__, "ways", _find_ways)
+
+
+# --------------------------------------------------------------------- iterators, random generators
+
+
+class Stream:
+    """An iterator, a random generator or an array, and its position before the call."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self._before = _position(value)
+
+    def is_moved(self) -> bool:
+        """Has something been taken from it? (Some iterators do not show it.)"""
+        return not _is_same_position(_position(self.value), self._before)
+
+    def put_back(self) -> None:
+        if GENERATORS[type(self.value)] and self.is_moved():
+            _set_position(self.value, self._before)
+
+
+def describe_taken(stream: Stream, where: str) -> str:
+    """The text that tells the user of a stream that was moved."""
+    kind, is_random = type(stream.value).__name__, GENERATORS[type(stream.value)]
+    if isinstance(stream.value, WRITTEN):
+        return (
+            f"the module changes {where}, a {kind}, in place; the program does not: every run of "
+            "it computes with what was in it at capture. The export has changed it, too. A buffer "
+            "would be kept."
+        )
+    end = (
+        "It stands where it did before. torch.rand would be drawn anew in each run."
+        if is_random
+        else "The export has taken it from there, too. A buffer would be kept."
+    )
+    return (
+        f"the module takes a value from {where}, a {kind}; it is baked into the program, which "
+        f"takes nothing. {end}"
+    )
+
+
+def put_back_drawn(streams: Iterable[Stream]) -> str:
+    """Put back the streams that were moved, and return a text about the first; "" if none was."""
+    moved = [each for each in streams if each.is_moved()]
+    for each in moved:
+        each.put_back()
+    return describe_taken(moved[0], "a random generator that it holds or names") if moved else ""
+
+
+# -------------------------------------------------------------------------------------- positions
+
+
+def _position(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return (value.shape, value.tobytes()) if value.flags.writeable else None
+    if isinstance(value, WRITTEN):
+        return bytes(value)
+    if isinstance(value, random.SystemRandom):
+        return None  # it has no position
+    if isinstance(value, random.Random):
+        return random.Random.getstate(value)
+    if isinstance(value, np.random.RandomState):
+        return value.get_state(legacy=False)
+    if isinstance(value, np.random.Generator):
+        return value.bit_generator.state
+    if isinstance(value, np.random.BitGenerator):
+        return value.state
+    if isinstance(value, GeneratorType):
+        frame = value.gi_frame
+        held = () if frame is None else (frame.f_lasti, *frame.f_locals.values())
+        return (*held, _inner_position(value.gi_yieldfrom))
+    if isinstance(value, (CoroutineType, AsyncGeneratorType)):
+        return None
+    return _reduce(value)
+
+
+def _reduce(value: Any) -> Any:
+    """The position of one of Python's own iterators: what it tells `copy`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            found = value.__reduce__()
+        except TypeError:
+            return repr(value) if "__repr__" in vars(type(value)) else None
+    return tuple(map(_inner_position, found)) if isinstance(found, tuple) else found
+
+
+def _inner_position(value: Any) -> Any:
+    if type(value) is tuple:
+        return tuple(map(_inner_position, value))
+    return _position(value) if STREAMS[type(value)] else value
+
+
+def _is_same_position(one: Any, other: Any) -> bool:
+    """By identity, except for values that each look makes anew."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray):
+        return bool(np.array_equal(one, other))
+    if type(one) is dict:
+        return one.keys() == other.keys() and all(
+            map(_is_same_position, one.values(), other.values())
+        )
+    if type(one) is tuple:
+        return len(one) == len(other) and all(map(_is_same_position, one, other))
+    return type(one) in (int, float, str, bytes, range) and one == other
+
+
+def _set_position(value: Any, state: Any) -> None:
+    if isinstance(value, random.Random):
+        random.Random.setstate(value, state)
+    elif isinstance(value, np.random.RandomState):
+        value.set_state(state)
+    elif isinstance(value, np.random.Generator):
+        value.bit_generator.state = state
+    else:
+        value.state = state

@@ -1,0 +1,340 @@
+"""Where an object leads: for each class, what its objects hold, and how that is found.
+
+This is the one table. Who walks over objects (`places.py`, `paths.py`, `snapshot.py`, the look at
+the surroundings) opens them by it, and adds only what is its own business: which functions and
+modules to follow, and how far. Each class is sorted once. Must not call anything of the user's, nor
+know what is looked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import random
+import sys
+import weakref
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from enum import Enum
+from functools import partial
+from gc import get_referents
+from io import BytesIO, StringIO
+from pathlib import PurePath
+from threading import local
+from types import (
+    BuiltinFunctionType,
+    EllipsisType,
+    FrameType,
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    NoneType,
+    NotImplementedType,
+    SimpleNamespace,
+    WrapperDescriptorType,
+)
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch._ops import OpOverload, OpOverloadPacket
+
+from lostwax.cache import PerClass
+from lostwax.capture.heap.hidden import HIDES, Fixed, Hidden, is_value
+from lostwax.capture.heap.holders import (
+    CONTAINERS,
+    ClassAttributes,
+    SlotAttributes,
+    find_attributes,
+    find_slots,
+    members,
+)
+from lostwax.classes import SYMBOLIC
+from lostwax.fake.tensor import FakeTensor
+
+
+def parts(value: Any) -> list[Any]:
+    """The containers that a value consists of: itself, its attributes, its slots."""
+    made_of = [get(value) for get in _GETTERS[type(value)]]
+    return [value, *made_of] if isinstance(value, tuple) else made_of
+
+
+def is_object(value: Any) -> bool:
+    """Is it an object of the user's, which may keep something in its attributes?"""
+    return OBJECTS[type(value)]
+
+
+def _is_object_class(cls: type) -> bool:
+    return ODD[cls] and bool(_GETTERS[cls]) and not issubclass(cls, _NO_OBJECTS)
+
+
+def _is_holder(cls: type) -> bool:
+    is_any = bool(_GETTERS[cls]) or issubclass(cls, (tuple, torch.Tensor)) or MOVING[cls]
+    return is_any and not issubclass(cls, FakeTensor)
+
+
+def _is_stream(cls: type) -> bool:
+    """Is it a random generator, or an iterator that we cannot look into? Files do not count."""
+    is_iterator = hasattr(cls, "__next__") and not issubclass(cls, io.IOBase)
+    return GENERATORS[cls] or (is_iterator and not _GETTERS[cls])
+
+
+def _is_generator(cls: type) -> bool:
+    """numpy loads its generators when somebody asks for them; before, no class is one."""
+    known: tuple[type, ...] = (random.Random,)
+    if "numpy.random" in sys.modules:
+        known += (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
+    return issubclass(cls, known)
+
+
+def _is_odd(cls: type) -> bool:
+    return HOLDERS[cls] and cls not in CONTAINERS and cls is not tuple
+
+
+def _getters(cls: type) -> Sequence[Callable[[Any], Any]]:
+    if issubclass(cls, nn.Module) or cls is SimpleNamespace:
+        return [vars]
+    found: list[Callable[[Any], Any]] = [_itself] if issubclass(cls, _CONTAINERS) else []
+    if cls not in CONTAINERS and _is_the_users(cls):
+        if shown := find_attributes(cls):
+            found.append(shown.__get__)
+        if places := find_slots(cls):
+            found.append(lambda value: SlotAttributes(value, places))
+    return found
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _is_the_users(cls: type) -> bool:
+    """Is the class written in Python, and not handled elsewhere?"""
+    if not cls.__flags__ & _HEAP or issubclass(cls, _NOT_CHANGED):
+        return False
+    package, _, rest = str(cls.__module__).partition(".")
+    return package not in _NOT_THE_USERS or (package == "torch" and rest in _KEEPING)
+
+
+_NOT_CHANGED = (type, Enum, torch.Tensor, PurePath)  # a path keeps its parts once it is asked
+_HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+_NOT_THE_USERS = frozenset(("torch", "lostwax", "functools", "logging", "threading", "weakref"))
+_KEEPING = frozenset(f"distributions.{name}" for name in dir(torch.distributions))
+"""Modules of torch whose objects cache in their attributes what they compute."""
+_NO_OBJECTS = (tuple, torch.Tensor)
+_CONTAINERS = (list, dict, set, deque)
+_GETTERS = PerClass(__name__, "getters", _getters)
+"""For each class: the functions that return the containers an object of it consists of."""
+GENERATORS = PerClass(__name__, "generators", _is_generator)
+"""Is it a random generator?"""
+STREAMS = PerClass(__name__, "streams", _is_stream)
+"""Is it an iterator or a random generator, which gives another value each time?"""
+MOVING = PerClass(__name__, "moving", lambda cls: STREAMS[cls] or issubclass(cls, WRITTEN))
+"""Is it one of these, or an array, in which a call may leave other numbers?"""
+HOLDERS = PerClass(__name__, "holders", _is_holder)
+"""Can it hold something?"""
+HOLDERS_BUT_TUPLES = PerClass(
+    __name__, "holders but tuples", lambda cls: HOLDERS[cls] and cls is not tuple
+)
+"""The same without tuples: modules have many of these, nearly always of numbers."""
+ODD = PerClass(__name__, "odd", _is_odd)
+"""Can it hold something, but is neither a tuple nor one of Python's own containers?"""
+OBJECTS = PerClass(__name__, "objects", _is_object_class)
+"""Is it a class of the user's, whose objects may keep something in their attributes?"""
+CLASSES = PerClass(__name__, "classes", lambda cls: tuple(filter(_is_the_users, cls.__mro__)))
+"""The user's classes among a class and its bases."""
+
+
+# -------------------------------------------------------------------------- what an object leads to
+
+
+class Opened(NamedTuple):
+    """What is in an object."""
+
+    holders: Sequence[Any] = ()
+    """What it consists of, and code can exchange the content of (`holders.py`)."""
+    leads: Iterable[tuple[str, Any]] = ()
+    """What it leads to otherwise, with the step of a path: `.func` of a partial."""
+    acts: bool = False
+    """Has it methods, which may get at more than is seen here?"""
+
+
+def open_value(value: Any) -> Opened:
+    """What is in an object; nothing in one that leads nowhere."""
+    opener = OPENERS[type(value)]
+    return _NOTHING if opener is None else opener(value)
+
+
+def _open_container(value: Any) -> Opened:
+    if not isinstance(value, dict):
+        return Opened([value])
+    keys = [(_OF_KEY, key) for key in value if type(key) is not str and OPENERS[type(key)]]
+    return Opened([value], [*keys, (_OF_KEY, getattr(value, "default_factory", None))])
+
+
+def _open_tuple(value: Any) -> Opened:
+    return Opened((), [(f"[{i}]", each) for i, each in enumerate(value)])
+
+
+def _open_object(value: Any) -> Opened:
+    """An object of the user's, or a container of a class of its own."""
+    hidden = _open_hidden(value) if HIDES[type(value)] else _NOTHING
+    made_of = [each for each in parts(value) if not isinstance(each, tuple)]
+    holders = [*hidden.holders, Fixed(value, CLASS), *made_of]
+    inside = enumerate(members(value)) if isinstance(value, tuple) else ()
+    return Opened(holders, [*hidden.leads, *((f"[{i}]", each) for i, each in inside)], True)
+
+
+def _open_hidden(value: Any) -> Opened:
+    """An object of C."""
+    if is_value(value):
+        return _ACTING
+    place = Hidden(value)
+    return Opened([place], [(f"({i})", each) for i, each in enumerate(place.leads_to())], True)
+
+
+def _open_stream(value: Any) -> Opened:
+    is_pythons = hasattr(value, "gi_frame") or GENERATORS[type(value)]
+    inside = () if is_pythons else get_referents(value)
+    return Opened([value], [(f"({i})", each) for i, each in enumerate(inside)], True)
+
+
+def _open_wrapper(value: Any) -> Opened:
+    names = WRAPPERS[type(value)]
+    return Opened((), [(f".{name}", getattr(value, name, None)) for name in names])
+
+
+def _open_builtin(value: Any) -> Opened:
+    """A function of C, or a method that is bound to an object."""
+    is_free = isinstance(value.__self__, (ModuleType, type))
+    return _NOTHING if is_free else Opened((), [(".__self__", value.__self__)])
+
+
+def _open_cached(value: Any) -> Opened:
+    return Opened((), [(".__wrapped__", getattr(value, "__wrapped__", None))], True)
+
+
+def _open_reference(value: Any) -> Opened:
+    inside = [("()", value())] if type(value) is weakref.ref else ()
+    return Opened((), inside, True)
+
+
+def _open_content(value: Any) -> Opened:
+    """An array, a file in memory, or a variable of a context."""
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:
+        return Opened([value], [(f"[{i}]", each) for i, each in enumerate(value.flat)])
+    return Opened([value], [(".get()", value.get(None))] if isinstance(value, ContextVar) else ())
+
+
+def _open_class(cls: type) -> Opened:
+    found = dict.fromkeys((*CLASSES[cls], *_find_metaclasses(cls)))
+    return Opened([*map(ClassAttributes, found)], (), bool(found))
+
+
+def _find_metaclasses(cls: type) -> list[type]:
+    """The user's classes of a class, itself among them if it is one."""
+    meta: type = type(cls)
+    found: list[Any] = [*dict.fromkeys([*cls.__mro__, *meta.__mro__])]
+    known = [each for each in found if issubclass(each, type) and each.__flags__ & _HEAP]
+    return [each for each in known if each.__module__ not in _OF_CLASSES]
+
+
+def _find_opener(cls: type) -> Callable[[Any], Opened] | None:
+    if cls in _INERT or issubclass(cls, np.generic):
+        return None
+    if cls in CONTAINERS:
+        return _open_container
+    if cls in (tuple, frozenset):
+        return _open_tuple
+    for known, opener in _OPENERS.items():
+        if issubclass(cls, known):
+            return opener
+    if cls in _WRAPPERS:
+        return _open_wrapper
+    if STREAMS[cls]:
+        return _open_stream
+    if HOLDERS[cls]:
+        return _open_object
+    return _open_hidden if HIDES[cls] else lambda _: _ACTING
+
+
+_NOTHING, _ACTING = Opened(), Opened(acts=True)
+CLASS = ("__class__",)
+_OF_KEY = ", a key of it,"
+_OF_CLASSES = frozenset(("abc", "enum", "typing"))
+_INERT = frozenset(
+    (
+        NoneType, bool, int, float, complex, str, bytes, EllipsisType, NotImplementedType, range,
+        slice, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size,
+        *SYMBOLIC, OpOverload, OpOverloadPacket,
+        MethodDescriptorType, WrapperDescriptorType, MemberDescriptorType, GetSetDescriptorType,
+        FrameType,
+    )
+)  # fmt: skip
+"""Classes of what holds nothing that can change."""
+CACHED: Any = type(functools.cache(len))
+"""The class of functions with `functools.lru_cache`."""
+_WRAPPERS: dict[type, tuple[str, ...]] = {
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    MethodType: ("__func__", "__self__"),
+    partial: ("func", "args", "keywords"),
+    functools.partialmethod: ("func", "args", "keywords"),
+    functools.cached_property: ("func",),
+    functools.singledispatchmethod: ("dispatcher", "__get__"),
+    property: ("fget", "fset", "fdel"),
+}
+WRAPPERS = PerClass(
+    __name__,
+    "wrappers",
+    lambda cls: next((names for each, names in _WRAPPERS.items() if issubclass(cls, each)), ()),
+)
+"""For each class of what wraps functions: the attributes where these are."""
+WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
+FILES = (StringIO, BytesIO)
+WRITTEN = (np.ndarray, bytearray, array)
+ARRAYS = (*WRITTEN, memoryview)
+_OPENERS: dict[type, Callable[[Any], Opened]] = {
+    torch.Tensor: lambda value: _NOTHING,
+    nn.Module: lambda value: Opened([vars(value)], (), True),
+    FunctionType: lambda value: _NOTHING,
+    ModuleType: lambda value: _NOTHING,
+    CACHED: _open_cached,
+    BuiltinFunctionType: _open_builtin,
+    MethodWrapperType: _open_builtin,
+    type: _open_class,
+    weakref.ref: _open_reference,
+    **dict.fromkeys((*ARRAYS, *FILES, ContextVar), _open_content),
+    **dict.fromkeys(WEAK, lambda value: Opened((), [("", vars(value)["data"])])),
+    local: lambda value: Opened([value], [(f".{k}", v) for k, v in vars(value).items()], True),
+    MappingProxyType: lambda value: Opened((), [("", get_referents(value)[0])]),
+    Enum: lambda value: Opened([vars(value)], (), True),
+}
+OPENERS: PerClass[Callable[[Any], Opened] | None] = PerClass(__name__, "openers", _find_opener)
+"""For each class: what opens an object of it; None: there is nothing to open. Who walks follows
+functions, Python modules and tensors himself."""
+HAS_MORE = PerClass(
+    __name__,
+    "more",
+    lambda cls: (
+        issubclass(cls, (torch.Tensor, *ARRAYS, *FILES, *WEAK, ContextVar, local))
+        or STREAMS[cls]
+        or (HIDES[cls] is not None and OPENERS[cls] in (_open_hidden, _open_object))
+    ),
+)
+"""Has it something in it, or attributes, that snapshots of modules do not know of?"""
+IS_CALLED = PerClass(
+    __name__,
+    "called",
+    lambda cls: issubclass(
+        cls, (FunctionType, MethodType, BuiltinFunctionType, partial, weakref.ref)
+    ),
+)
+"""Does it lead to objects by being called?"""

@@ -1,0 +1,202 @@
+"""What the program's Python can reach, at one moment; what has changed since is put back.
+
+Looked at are the functions that have begun and what they name and hold, what the program's modules
+hold, and what somebody adds: the variables of a function, arguments. Variables of the function that
+runs are not among it: who runs the function sets them. Must not know what is done with the changes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from types import CellType
+from typing import Any, NamedTuple, Protocol
+
+from torch import nn
+
+from lostwax.branches import OUTERMOST
+from lostwax.capture.heap.contents import list_items, read_items, write
+from lostwax.capture.heap.held_by_modules import HeldByModules, ModulesMoment
+from lostwax.capture.heap.hidden import TorchSettings
+from lostwax.capture.heap.holders import GONE, Content
+from lostwax.capture.heap.places import Change, Place, Places
+from lostwax.capture.heap.reach import Reach
+from lostwax.identity import Seen
+
+
+class Unmovable(Exception):
+    """Something has changed that cannot be put back: `what`."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(what)
+
+
+class ChangedPlace(NamedTuple):
+    """A container, an object's attributes, or a variable of another function or of a module."""
+
+    name: str
+    holder: Any
+    before: Content
+    after: Content
+    is_lasting: bool
+    """Was it there before the call? Then the next call finds what is left in it, which a program
+    does not keep if it is no tensor."""
+
+    def write(self, content: Content) -> None:
+        write(self.holder, content)
+
+
+Changes = dict[Any, ChangedPlace]
+
+
+class PythonState:
+    """All that the program's functions may keep something in; one for each capture."""
+
+    def __init__(self, modules: Sequence[nn.Module], reach: Reach) -> None:
+        self.reach = reach
+        self.held = HeldByModules(modules)
+        self.watched = Seen()
+        for each in modules:
+            self.watched.add(each)
+        self.places = Places(self.watched, opens_watched=False)
+        """What functions name and hold that have begun, as it was before they did."""
+        self.places.note("a setting of torch's", TorchSettings())
+        for function in reach.functions:
+            self.places.add(function.__name__, function)
+        reach.add_look(lambda found: self.places.add("a function", found.function))
+
+    def look(self) -> dict[Any, Any]:
+        """What is in the places now."""
+        if self.places.sets_attributes:
+            self.places.open_fakes()
+        return self.places.look()
+
+
+class Capturing(Protocol):
+    """Who captures, as it is known here."""
+
+    watched: tuple[Any, Any, Any] | None
+    """The program's modules, and the functions that it may run."""
+    python_state: Any
+
+
+def find_python(tracer: Capturing) -> PythonState:
+    """What the program's functions may keep something in."""
+    if tracer.python_state is None:
+        assert tracer.watched is not None
+        tracer.python_state = PythonState(*tracer.watched[:2])
+    return tracer.python_state  # type: ignore[no-any-return]
+
+
+class Moment:
+    """One moment."""
+
+    def __init__(
+        self, state: PythonState, values: Iterable[tuple[str, Any]] = (), is_whole: bool = True
+    ) -> None:
+        """`values` are reached, too. What modules hold is looked at only if that may be, unless the
+        moment is whole."""
+        self.state = state
+        self._kept = state.look()
+        self.own = Places(state.watched)
+        """What these values lead to."""
+        self._held: ModulesMoment | None = None
+        if is_whole:
+            self._held = state.held.look()
+        for name, value in values:
+            self.own.add(name, value)
+        self.look_further()
+
+    def look_further(self) -> None:
+        """Look at all that what was added may get at."""
+        if self.own.leads_on and self._held is None:
+            self._held = self.state.held.look()
+        is_set = self.own.sets_attributes or self.state.places.sets_attributes
+        if is_set or self._held is not None:
+            self.own.open_fakes()
+
+    @property
+    def buffers(self) -> list[dict[str, Any]]:
+        """The registries of buffers that are reached."""
+        return self.own.buffers if self._held is None else self.state.held.buffers
+
+    def knows(self, value: Any) -> bool:
+        """Was this object there at that moment?"""
+        held = self._held
+        is_held = held is not None and (held.places.has_seen(value) or held.snapshot.holds(value))
+        return is_held or self.own.has_seen(value) or self.state.places.has_seen(value)
+
+    def find_change(self) -> Change | None:
+        """What has changed since, if anything has. Of functions that began since, we know what was
+        there before they did."""
+        changed = self.state.places.find_change(self._kept)
+        if changed is None and self._held is not None:
+            changed = self.state.held.find_change(self._held)
+        return changed or self.own.find_change({})
+
+    def list_changes(self) -> Iterator[tuple[Any, Place, bool]]:
+        """Yield the places that hold something else than they did, with their keys, what was in
+        them, and whether they are lasting."""
+        for key, place in self.state.places.list_changes(self._kept):
+            yield key, place, _is_outside(place.name, place.value)
+        for key, place in self.own.list_changes({}):
+            yield key, place, False
+        if self._held is not None:
+            for key, place in self.state.held.list_changes(self._held):
+                yield key, place, True
+
+    def list_contents(self) -> Iterator[tuple[Place, Content, Content]]:
+        """Yield the places that hold other items than they did, with these and those."""
+        for _, place, _ in self.list_changes():
+            before, after = list_items(place.content), read_items(place.value)
+            if before is not None and after is not None:
+                yield place, before, after
+
+    def take_changes(self) -> Changes:
+        """What has changed since this moment; it is put back."""
+        found: Changes = {}
+        if self.find_change() is None:
+            return found
+        for key, (name, holder, content), is_lasting in self.list_changes():
+            before, after = list_items(content), read_items(holder)
+            if before is None or after is None:
+                raise Unmovable(name)
+            lasts = is_lasting or (key in found and found[key].is_lasting)
+            found[key] = ChangedPlace(name, holder, before, after, lasts)
+        for place in found.values():
+            place.write(place.before)
+        self.state.held.forget()
+        if self.find_change() is not None:
+            raise Unmovable("something")
+        return found
+
+    def list_left(self) -> list[str]:
+        """The names of what holds other numbers or words than it did, among globals, closures and
+        what they lead to. (Tensors and modules are put back by who captures.)"""
+        found: list[str] = []
+        for _, (name, holder, content) in self.state.places.list_changes(self._kept):
+            before, after = list_items(content), read_items(holder)
+            if before is None or after is None:
+                continue
+            old, new = dict(before), dict(after)
+            for key in [*old, *(new.keys() - old.keys())]:
+                pair = old.get(key, GONE), new.get(key, GONE)
+                if all(each is GONE or isinstance(each, _NUMBERS) for each in pair):
+                    found += [name] if pair[0] != pair[1] else []
+        return list(dict.fromkeys(found))
+
+
+_NUMBERS = (bool, int, float, complex, str, bytes, type(None))
+
+
+def _is_outside(name: str, holder: Any) -> bool:
+    """Is it no variable of a function that runs?"""
+    if not isinstance(holder, CellType):
+        return True
+    frame = sys._getframe()
+    while frame is not None and frame.f_code not in OUTERMOST:
+        if name in frame.f_code.co_cellvars:
+            return False
+        frame = frame.f_back  # type: ignore[assignment]
+    return True

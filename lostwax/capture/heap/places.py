@@ -1,0 +1,368 @@
+"""Where a function may keep something: what it can reach, and what is in there.
+
+From a function we follow what it is closed over, its defaults, and the globals that its code names,
+on through containers, objects and classes (`edges.py`). What we meet is remembered with its
+content, and can be compared later. Must not run anything, and must not look at tensors' values.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from lostwax.bytecode import (
+    argument_defaults,
+    closure_variables,
+    modules_imported,
+    outline,
+)
+from lostwax.cache import PerClass, cached_by_identity
+from lostwax.capture.heap.contents import find_change, key_of, read, read_cell
+from lostwax.capture.heap.edges import CLASS, OPENERS, open_value
+from lostwax.capture.heap.hidden import CALLS, Fixed, Hidden
+from lostwax.capture.heap.holders import (
+    CONTAINERS,
+    GONE,
+    NAMED,
+    ClassAttributes,
+    Content,
+    NamedAttributes,
+    TensorAttributes,
+    has_items,
+    items,
+    members,
+)
+from lostwax.fake.asked_tensor import read_attributes, select_attributes
+from lostwax.fake.tensor import FakeTensor
+from lostwax.identity import Seen
+from lostwax.location import is_user_code, is_user_file
+
+Named = tuple[str, Any]
+
+
+class Place(NamedTuple):
+    """Where something may be kept: a container, a variable, attributes."""
+
+    name: str
+    """What the user calls it, or what holds it."""
+    value: Any
+    content: Any
+    """What was in it when it was found."""
+
+
+class Change(NamedTuple):
+    name: str
+    key: Any = None
+    """Under which key or name something else is in it."""
+
+
+class _Habits(NamedTuple):
+    """What a function's code may do."""
+
+    sets_attributes: bool
+    computes_names: bool
+    """Of attributes that it sets."""
+    leads_on: bool
+    """It may get at what no name in it leads to."""
+
+
+@cached_by_identity(5000)
+def _judge(code: CodeType) -> _Habits:
+    found = outline(code)
+    computes = not _COMPUTING.isdisjoint(found.names)
+    leads_on = found.has_imports() or not _ROUNDABOUT.isdisjoint(found.names)
+    return _Habits(computes or found.sets_attributes(), computes, leads_on)
+
+
+_ROUNDABOUT = frozenset(
+    (
+        "globals", "locals", "vars", "eval", "exec", "__import__", "import_module", "modules",
+        "_getframe", "currentframe", "stack", "f_back", "get_objects", "get_referrers",
+        "__globals__", "__closure__",
+    )
+)  # fmt: skip
+"""Code with these names may get at what no name in it leads to."""
+_COMPUTING = frozenset(("setattr", "delattr", "__dict__", "vars", "__setattr__"))
+"""Code with these names may set attributes whose names are computed."""
+
+
+class Places:
+    """The places that some values lead to."""
+
+    def __init__(self, watched: Seen, opens_watched: bool = True) -> None:
+        """`watched` are the program's modules; are those opened whose classes are torch's own?"""
+        self.functions: list[FunctionType] = []
+        """The functions that we have come by."""
+        self.buffers: list[dict[str, Any]] = []
+        """The registries of buffers of modules."""
+        self.leads_on = False
+        """Have we met something that may lead further than we see, as the methods of an object do?
+        Then what the program's modules hold is to be compared as a whole."""
+        self.sets_attributes = False
+        """Does one of the functions set attributes?"""
+        self._watched = watched
+        self._opens_watched = opens_watched
+        self._found: dict[Any, Place] = {}
+        self._empty: list[Any] = []
+        """Empty containers, of which modules have many, ..."""
+        self._empty_names: list[str] = []
+        """... and their names."""
+        self.fakes: list[tuple[str, FakeTensor]] = []
+        """Fakes that are not opened yet: they have attributes only if code of the user's has set
+        some (`open_fakes`)."""
+        self._bare: list[dict[str, Any]] = []
+        """The dictionaries of tensors without attributes of the user's."""
+        self._count = 0
+        """How much there was in these."""
+        known = (sys.modules, sys.stdout, sys.stderr)  # what is printed is nobody's
+        self._seen: dict[int, Any] = {id(each): each for each in known}
+
+    # ---------------------------------------------------------------------------------- the walk
+
+    def add(self, name: str, value: Any) -> None:
+        """Find the places that a value leads to."""
+        left, seen = [(name, value)], self._seen
+        while left:
+            name, value = left.pop()
+            open_it = _OPENERS[type(value)]
+            if open_it is None or id(value) in seen:
+                continue
+            seen[id(value)] = value
+            if len(seen) > _MOST:
+                self.leads_on = True
+                return
+            left += open_it(self, name, value)
+
+    def note(self, name: str, place: Any) -> None:
+        """Remember what is in this place, and in no other that it leads to."""
+        if type(place) in CONTAINERS and not place:
+            self._empty.append(place)
+            self._empty_names.append(name)
+            return
+        key = key_of(place)
+        if key not in self._found:
+            self._found[key] = Place(name, place, read(place))
+
+    def open_any(self, name: str, value: Any) -> Iterable[Named]:
+        holders, leads, acts = open_value(value)
+        self.leads_on |= acts
+        found = [(name, each) for _, each in leads]
+        for place in holders:
+            is_called = type(place) is Hidden and CALLS.watch(value)
+            self.note(f"{name} (or calls a method of it, which may)" if is_called else name, place)
+            if place is value:
+                found += [(name, each) for each in members(place)] if has_items(place) else ()
+            elif isinstance(place, NAMED):
+                found += [(_name_of(key, name), each) for key, each in _select_items(place)]
+        return found
+
+    def open_function(self, _: str, function: FunctionType) -> Iterable[Named]:
+        code = function.__code__
+        if not is_user_code(code):  # it may be a decorator's
+            return [] if "stands_for" in vars(function) else closure_variables(function)
+        self.functions.append(function)
+        self.note(function.__name__, vars(function))
+        self.note(function.__name__, Fixed(function, _DEFAULTS))
+        found: list[Named] = []
+        if function.__kwdefaults__:
+            self.note(function.__name__, function.__kwdefaults__)
+        if function.__defaults__ or function.__kwdefaults__:
+            found += argument_defaults(function)
+        if function.__closure__:
+            is_set = outline(code).nonlocals_set()
+            for name, cell in zip(code.co_freevars, function.__closure__, strict=True):
+                if name in is_set or read_cell(cell) is not GONE:  # else it is a function to come
+                    self.note(name, cell)
+            found += closure_variables(function)
+        return found + self._open_names(function, found)
+
+    def _open_names(self, function: FunctionType, held: Sequence[Named]) -> list[Named]:
+        """The globals that a function's code names, and the attributes of Python's modules; `held`
+        is what the function holds itself."""
+        known, code = function.__globals__, outline(function.__code__)
+        habits = _judge(function.__code__)
+        self.sets_attributes |= habits.sets_attributes
+        self.leads_on |= habits.leads_on
+        named = [(name, known[name]) for name in code.names if name in known]
+        modules = [v for _, v in (*named, *held) if isinstance(v, ModuleType)]
+        if code.has_imports():
+            names = [name for each in code.codes for name in modules_imported(each, known)]
+            modules += [sys.modules[name] for name in names if name in sys.modules]
+        for name in code.globals_set():
+            self.note(name, NamedAttributes(known, (name,)))
+        if habits.leads_on and "globals" in code.names:
+            self.note(function.__name__, known)
+        found = [each for each in named if not isinstance(each[1], ModuleType)]
+        return found + self._open_python_modules(modules, code.names, habits)
+
+    def _open_python_modules(
+        self, modules: list[ModuleType], names: tuple[str, ...], habits: _Habits
+    ) -> list[Named]:
+        """What these names are in modules, and in modules that are named in these."""
+        found, opened = list[Named](), list[ModuleType]()
+        while modules:
+            module = modules.pop()
+            if module in opened:
+                continue
+            opened.append(module)
+            held = vars(module)
+            is_users = is_user_file(held.get("__file__") or "")
+            if habits.sets_attributes:
+                is_any = habits.computes_names and is_users
+                self.note(module.__name__, NamedAttributes(held, None if is_any else names))
+            for name in names:
+                value = held.get(name)
+                if isinstance(value, ModuleType):
+                    modules.append(value)
+                elif is_users or not isinstance(value, BuiltinFunctionType):
+                    found.append((name, value))
+        return found
+
+    def open_python_module(self, _: str, module: ModuleType) -> Iterable[Named]:
+        """One that no name led to."""
+        self.leads_on |= is_user_file(vars(module).get("__file__") or "")
+        return ()
+
+    def open_tensor(self, name: str, tensor: torch.Tensor) -> Iterable[Named]:
+        if type(tensor) is FakeTensor:
+            self.fakes.append((name, tensor))
+            return ()
+        return self._open_attributes(name, read_attributes(tensor))
+
+    def _open_attributes(self, name: str, attributes: dict[str, Any]) -> Iterable[Named]:
+        found = select_attributes(attributes)
+        if found:
+            self.note(name, TensorAttributes(attributes))
+        else:
+            self._bare.append(attributes)
+            self._count += len(attributes)
+        return found
+
+    def open_fakes(self) -> None:
+        """Find what is kept in attributes of fakes."""
+        while self.fakes:
+            name, fake = self.fakes.pop()
+            for each in self._open_attributes(name, read_attributes(fake)):
+                self.add(*each)
+
+    def open_module(self, name: str, module: nn.Module) -> Iterable[Named]:
+        is_torchs = _IS_TORCHS[type(module)]
+        self.leads_on |= not is_torchs
+        if module in self._watched and not (is_torchs and self._opens_watched):
+            return ()
+        held = vars(module)
+        self.note(name, held)
+        found: list[Named] = []
+        for key, value in held.items():
+            if type(value) in CONTAINERS and not value:
+                self._empty.append(value)
+                self._empty_names.append(key)
+            elif _OPENERS[type(value)] and key != "_compiled_call_impl":  # it tells of calls
+                found.append((_name_of(key, name), value))
+        if module._buffers:
+            self.buffers.append(module._buffers)
+        return found
+
+    # ------------------------------------------------------------------------------ the comparison
+
+    def look(self) -> dict[Any, Any]:
+        """What is in the places now, for `find_change`."""
+        if any(self._empty):
+            known = [*zip(self._empty_names, self._empty, strict=True)]
+            self._empty_names, self._empty = [], []
+            for name, each in known:
+                self.note(name, each)
+        if self._is_bare_no_more():
+            bare, self._bare, self._count = self._bare, [], 0
+            for held in bare:
+                self._open_attributes("a tensor", held)
+        return {key: read(place.value) for key, place in self._found.items()}
+
+    def find_change(self, since: dict[Any, Any]) -> Change | None:
+        """What has changed since a look; of places that were found later, since then."""
+        for key, (name, value, first) in self._found.items():
+            changed = find_change(value, since.get(key, first))
+            if changed is not None:
+                return Change(_describe(name, value, *changed), *changed)
+        if any(self._empty):
+            return Change(next(n for n, v in zip(self._empty_names, self._empty, strict=True) if v))
+        if self._is_bare_no_more():
+            for held in self._bare:
+                for key, _ in select_attributes(held):
+                    return Change(_describe("", TensorAttributes(held), key), key)
+        return None
+
+    def has_seen(self, value: Any) -> bool:
+        """Have we come by this object, or might we have?"""
+        return id(value) in self._seen or len(self._seen) > _MOST
+
+    def list_changes(self, since: dict[Any, Any]) -> Iterator[tuple[Any, Place]]:
+        """Yield all places that have changed since a look, with what was in them then."""
+        for key, place in self._found.items():
+            before = since.get(key, place.content)
+            if find_change(place.value, before) is not None:
+                yield key, place._replace(content=before)
+        for name, value in zip(self._empty_names, self._empty, strict=True):
+            if value:
+                yield key_of(value), Place(name, value, [])
+        if self._is_bare_no_more():
+            for held in self._bare:
+                if select_attributes(held):
+                    yield id(held), Place("a tensor", TensorAttributes(held), [])
+
+    def _is_bare_no_more(self) -> bool:
+        return sum(map(len, self._bare)) != self._count
+
+
+def _describe(name: str, place: Any, key: Any) -> str:
+    """What has changed, if that is what a place has under a key."""
+    if type(place) is TensorAttributes:
+        return f"{key}, an attribute of a tensor"
+    if type(place) is Fixed:
+        return f"the {'class' if place.names is CLASS else 'defaults'} of {name}"
+    is_of_module = type(place) is NamedAttributes and key != name
+    return f"{key} of {name}" if is_of_module else name
+
+
+def _select_items(place: Any) -> Content:
+    """What is in attributes; of a class not its methods, nor what Python itself asks for."""
+    found = items(place)
+    if not isinstance(place, ClassAttributes):
+        return found
+    return [(k, v) for k, v in found if k[:2] != "__" and type(v) not in _METHODS]
+
+
+def _name_of(key: Any, holder: str) -> str:
+    """How the user calls an attribute."""
+    return key if isinstance(key, str) and key[:1] != "_" else holder
+
+
+Opener = Callable[[Places, str, Any], Iterable[Named]]
+_OWN: dict[type, Opener] = {
+    torch.Tensor: Places.open_tensor,
+    nn.Module: Places.open_module,
+    FunctionType: Places.open_function,
+    ModuleType: Places.open_python_module,
+}
+
+
+def _find_opener(cls: type) -> Opener | None:
+    own = next((each for known, each in _OWN.items() if issubclass(cls, known)), None)
+    return own or (None if OPENERS[cls] is None else Places.open_any)
+
+
+_OPENERS: PerClass[Opener | None] = PerClass(__name__, "openers", _find_opener)
+"""For each class: the method that opens an object of it; None: there is nothing to open."""
+_IS_TORCHS = PerClass(
+    __name__, "modules of torch", lambda cls: str(cls.__module__).startswith("torch.nn.modules.")
+)
+"""Are the functions of a module torch's own?"""
+_METHODS = (FunctionType, staticmethod, classmethod, property)
+_DEFAULTS = ("__defaults__", "__kwdefaults__")
+_MOST = 20_000
+"""How many values we open at most."""

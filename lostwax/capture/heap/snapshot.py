@@ -1,0 +1,299 @@
+"""Remembers what modules hold, tells whether they still hold it, and puts it back.
+
+It remembers objects by identity, also those in containers and plain objects at any depth, and the
+gradients and memory of tensors. There are hundreds of modules with dozens of attributes each, and
+nearly always nothing changes; so the walks run in C (`map`, `itemgetter`). Must not know of
+programs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain, compress, filterfalse, repeat
+from operator import is_, itemgetter
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from lostwax.capture.heap.contents import Stream, fill, key_of
+from lostwax.capture.heap.edges import CLASSES, HOLDERS, MOVING, ODD, STREAMS, parts
+from lostwax.capture.heap.holders import (
+    CONTAINERS,
+    GONE,
+    NAMED,
+    ClassAttributes,
+    items,
+    members,
+    own_items,
+)
+from lostwax.capture.heap.many import ManyPlaces
+from lostwax.classes import TENSORS
+
+
+class HeldValue(NamedTuple):
+    """One value that a module holds, in an attribute or deeper."""
+
+    where: str
+    name: str
+    """The name of the attribute that holds it."""
+    value: Any
+    before: Any
+    """The value in its place before the call."""
+    known: frozenset[int]
+    """The ids of all values that its container held before: their order does not matter."""
+    is_attribute: bool
+
+
+class PlainTensor(NamedTuple):
+    """A tensor that is neither parameter nor buffer, as it was before the call."""
+
+    tensor: torch.Tensor
+    requires_grad: bool
+    grad: torch.Tensor | None
+    memory: int
+    alias: torch.Tensor
+    """Another tensor in the same memory."""
+
+    def describe_changes(self) -> list[str]:
+        found = []
+        if self.tensor.untyped_storage()._cdata != self.memory:
+            found.append("is given other data (x.data = ...)")
+        if self.tensor.requires_grad is not self.requires_grad:
+            found.append("is told to require gradients, or not to")
+        if self.tensor.grad is not self.grad:
+            found.append("is given another gradient (x.grad = ...)")
+        return found
+
+    def put_back(self) -> None:
+        if self.describe_changes():
+            self.tensor.grad = None
+            self.tensor.data = self.alias
+            self.tensor.requires_grad = self.requires_grad
+            self.tensor.grad = self.grad
+
+
+class Snapshot:
+    """All that some modules hold, as it was when this was made."""
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        held = self._held = [*map(vars, modules)]
+        self.attributes = [*map(dict.copy, held)]
+        """The attributes of each module."""
+        self._registries = [*chain.from_iterable(map(_REGISTERED, held))]
+        self._state = [*filter(None, chain.from_iterable(map(_STATE, held)))]
+        self._state_before = self._state_given = [*map(dict.copy, self._state)]
+        """The content of `_state` before the capture, and when the call begins (`replace`)."""
+        self.tensors: list[PlainTensor] = []
+        """The tensors that are neither parameters nor buffers."""
+        self.streams: list[Stream] = []
+        classes = chain.from_iterable(map(CLASSES.__getitem__, set(map(type, modules))))
+        self.classes = [*map(ClassAttributes, dict.fromkeys(classes))]
+        """The user's classes of the modules."""
+        self._empty, filled = self._find_containers()
+        self._filled: list[tuple[Any, Any]] = [(each, _copy(each)) for each in filled]
+        """What else is in modules, and what was in it."""
+        self._places = ManyPlaces([*held, *filled], self._empty)
+        self._is_untouched = False
+
+    def _find_containers(self) -> tuple[list[Any], list[Any]]:
+        """All containers in the modules that are empty; and those with something in them, except
+        the registries of parameters and buffers."""
+        values = [*chain.from_iterable(map(dict.values, self._held))]
+        classes = [*map(type, values)]
+        plain = [*compress(values, map(CONTAINERS.__contains__, classes))]
+        registries = {*map(id, self._registries)}
+        containers = [each for each in filter(None, plain) if id(each) not in registries]
+        odd = {cls for cls in {*classes} if ODD[cls]}
+        left = [each for each in values if type(each) in odd] if odd else []
+        containers += self.classes
+        tuples = [*compress(values, map(is_, classes, repeat(tuple)))]
+        if any(map(HOLDERS.__getitem__, set(map(type, chain.from_iterable(tuples))))):
+            left += [m for m in chain.from_iterable(tuples) if HOLDERS[type(m)]]
+        inner = [*chain.from_iterable(map(members, containers))]
+        left += compress(inner, map(HOLDERS.__getitem__, map(type, inner)))
+        empty = [*filterfalse(None, plain)]
+        if left:
+            known = len(containers)
+            self._add_inner(containers, left)
+            empty += [each for each in containers[known:] if not len(each)]
+        children = filter(None, map(_CHILDREN, self._held))
+        return empty, [*children, *(each for each in containers if len(each))]
+
+    def _add_inner(self, containers: list[Any], left: list[Any]) -> None:
+        """Add the containers that are deeper; nearly always there are none."""
+        seen = set(map(id, chain(containers, self._held)))
+        most = len(containers) + _MOST
+        while left and len(containers) < most:
+            each = left.pop()
+            if isinstance(each, torch.Tensor):
+                if id(each) not in seen:
+                    seen.add(id(each))
+                    self._add_tensor(each)
+                continue
+            if MOVING[type(each)] and id(each) not in seen:
+                seen.add(id(each))
+                self.streams.append(Stream(each))
+            for part in parts(each):
+                if key_of(part) not in seen:
+                    seen.add(key_of(part))
+                    left += [m for m in members(part) if HOLDERS[type(m)]]
+                    if not isinstance(part, tuple):
+                        containers.append(part)
+
+    def _add_tensor(self, tensor: torch.Tensor) -> None:
+        if type(tensor) in TENSORS and tensor.layout is torch.strided and tensor.is_leaf:
+            with torch._C._DisableTorchDispatch():  # a capture that looks does not compute
+                memory, alias = tensor.untyped_storage()._cdata, tensor.detach()
+            marks = tensor.requires_grad, tensor.grad
+            self.tensors.append(PlainTensor(tensor, *marks, memory, alias))
+
+    def replace(self, fakes: Mapping[int, torch.Tensor]) -> None:
+        """Put fakes (found by the tensor's id) in the places of parameters and buffers."""
+        self._state_given = [
+            {name: None if t is None else fakes[id(t)] for name, t in content.items()}
+            for content in self._state_before
+        ]
+        _update(self._state, self._state_given)
+
+    def is_untouched(self) -> bool:
+        """Do the modules still hold exactly what they were given?"""
+        self._is_untouched = (
+            self._places.is_same()
+            and _are_same(self._state, self._state_given)
+            and not any(each.describe_changes() for each in self.tensors)
+            and not any(each.is_moved() for each in self.streams)
+        )
+        return self._is_untouched
+
+    def list_changes(self) -> Iterator[tuple[Any, Any]]:
+        """Yield what holds something else than it did, with what was in it."""
+        for held, before in zip(self._held, self.attributes, strict=True):
+            if held.keys() != before.keys() or any(held[k] is not v for k, v in before.items()):
+                yield held, before
+        for container in self._empty:
+            if len(container):
+                yield container, type(container)()
+        state = zip(self._state, self._state_given, strict=True)
+        for container, content in chain(state, self._filled):
+            if not _holds(container, content):
+                yield container, content
+
+    def list_moved(self) -> list[Any]:
+        """The tensors, iterators and random generators that are not as they were."""
+        moved: list[Any] = [each.tensor for each in self.tensors if each.describe_changes()]
+        streams = [each for each in self.streams if STREAMS[type(each.value)]]
+        return moved + [each.value for each in streams if each.is_moved()]
+
+    def list_values(self) -> Iterator[Any]:
+        """The values in the containers that modules hold."""
+        return chain.from_iterable(map(members, [content for _, content in self._filled]))
+
+    def holds(self, value: Any) -> bool:
+        """Is this one of the containers in the modules?"""
+        known = chain(self._empty, self._registries, (each for each, _ in self._filled))
+        return any(each is value for each in known)
+
+    def held_values(self, where: str, name: str, value: Any, before: Any) -> Iterator[HeldValue]:
+        """The values that an attribute holds: its own, or those in it at any depth."""
+        at = HeldValue(where, name, value, before, frozenset((id(before),)), True)
+        if HOLDERS[type(value)]:
+            yield from self._held_values(at, set(map(id, self._held)))
+        else:
+            yield at
+
+    def _held_values(self, at: HeldValue, seen: set[int]) -> Iterator[HeldValue]:
+        value = at.value
+        cls = type(value)
+        if not HOLDERS[cls] or isinstance(value, torch.Tensor) or MOVING[cls]:
+            yield at
+            return
+        is_like = type(at.before) is type(value)
+        for part, before in zip(parts(value), parts(at.before if is_like else value), strict=True):
+            if key_of(part) not in seen and len(seen) < _MOST:
+                seen.add(key_of(part))
+                contents = self._contents_before
+                known = contents.get(key_of(part), contents.get(key_of(before)))
+                if isinstance(part, tuple):
+                    known = before if is_like else None
+                yield from self._members(at, part, known, seen)
+
+    def _members(self, at: HeldValue, part: Any, known: Any, seen: set[int]) -> Iterator[HeldValue]:
+        """The values in a container now, and those that are gone."""
+        is_attribute = part is not at.value
+        before = {} if known is None or not _is_comparable(part, known) else dict(items(known))
+        now = dict(items(part))
+        all_of_them = frozenset(map(id, before.values()))
+        for key, value in [*now.items(), *((key, GONE) for key in before if key not in now)]:
+            was = before.get(key, GONE)
+            if is_attribute:
+                there = HeldValue(f"{at.where}.{key}", key, value, was, frozenset((id(was),)), True)
+            else:
+                there = HeldValue(f"{at.where}[{key!r}]", at.name, value, was, all_of_them, False)
+            yield from self._held_values(there, seen)
+
+    def content_before(self, container: Any) -> Any:
+        """What was in a container before the call."""
+        return self._contents_before.get(key_of(container))
+
+    @cached_property
+    def _contents_before(self) -> dict[Any, Any]:
+        """What was in each container before the call."""
+        state = zip(self._state, self._state_given, strict=True)
+        return {key_of(each): content for each, content in chain(state, self._filled)}
+
+    def restore(self) -> None:
+        """Put everything back."""
+        if self._is_untouched:
+            _update(self._state, self._state_before)
+            return
+        for container, content in [*self.list_changes()]:
+            fill(container, content)
+        for container, content in zip(self._state, self._state_before, strict=True):
+            fill(container, content)
+        for each in self.tensors:
+            each.put_back()
+        for stream in self.streams:
+            stream.put_back()
+
+
+def _update(containers: Sequence[dict[str, Any]], contents: Sequence[dict[str, Any]]) -> None:
+    """Update each container with its content."""
+    deque(map(dict.update, containers, contents), maxlen=0)
+
+
+def _are_same(containers: Sequence[dict[str, Any]], contents: Sequence[dict[str, Any]]) -> bool:
+    """Do they hold the same objects under the same names in the same order?"""
+    if [*map(len, containers)] != [*map(len, contents)]:
+        return False
+    now, before = (chain.from_iterable(map(dict.values, each)) for each in (containers, contents))
+    names, named = (chain.from_iterable(each) for each in (containers, contents))
+    return all(map(is_, now, before)) and [*names] == [*named]
+
+
+def _holds(container: Any, content: Any) -> bool:
+    """Does a container hold the same objects (under the same names) in the same order?"""
+    if len(container) != len(content) or not all(map(is_, members(container), members(content))):
+        return False
+    return not isinstance(container, NAMED) or [*container] == [*content]
+
+
+def _is_comparable(part: Any, known: Any) -> bool:
+    return not isinstance(part, tuple) or (isinstance(known, tuple) and len(part) == len(known))
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict) and type(value) is not dict:
+        return dict(own_items(value))
+    return [*list.__iter__(value)] if isinstance(value, list) else value.copy()
+
+
+_MOST = 20_000
+"""How many containers we look into at most, beside those that modules hold themselves: an object
+may hold all the world."""
+_REGISTERED = itemgetter("_parameters", "_buffers", "_modules")
+_STATE, _CHILDREN = itemgetter("_parameters", "_buffers"), itemgetter("_modules")
+REGISTRIES = frozenset(nn.Module().__dict__)
+"""The names of the attributes that every module has."""

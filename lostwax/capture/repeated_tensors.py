@@ -77,12 +77,12 @@ def _compute_the_same(one: ExportedProgram, apart: ExportedProgram) -> bool:
         kinds[0] == kinds[1]
         and guards[0] == guards[1]
         and one.call_spec.out_spec == apart.call_spec.out_spec
-        and _assumed(one, first) == _assumed(apart, first)
+        and _list_assumed(one, first) == _list_assumed(apart, first)
         and _are_equal(one.constants, apart.constants)
     )
 
 
-def _assumed(program: ExportedProgram, first: Mapping[Ref, Ref]) -> set[Any]:
+def _list_assumed(program: ExportedProgram, first: Mapping[Ref, Ref]) -> set[Any]:
     return {
         (a.what, tuple(first.get(ref, ref) for ref in a.of), a.answer, a.computed)
         for a in program.assumptions or ()

@@ -136,14 +136,11 @@ GENERATORS = PerClass(__name__, "generators", _is_generator)
 """Is it a random generator?"""
 STREAMS = PerClass(__name__, "streams", _is_stream)
 """Is it an iterator or a random generator, which gives another value each time?"""
+WRITTEN = (np.ndarray, bytearray, array)
 MOVING = PerClass(__name__, "moving", lambda cls: STREAMS[cls] or issubclass(cls, WRITTEN))
 """Is it one of these, or an array, in which a call may leave other numbers?"""
 HOLDERS = PerClass(__name__, "holders", _is_holder)
 """Can it hold something?"""
-HOLDERS_BUT_TUPLES = PerClass(
-    __name__, "holders but tuples", lambda cls: HOLDERS[cls] and cls is not tuple
-)
-"""The same without tuples: modules have many of these, nearly always of numbers."""
 ODD = PerClass(__name__, "odd", _is_odd)
 """Can it hold something, but is neither a tuple nor one of Python's own containers?"""
 OBJECTS = PerClass(__name__, "objects", _is_object_class)
@@ -299,7 +296,6 @@ WRAPPERS = PerClass(
 """For each class of what wraps functions: the attributes where these are."""
 WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
 FILES = (StringIO, BytesIO)
-WRITTEN = (np.ndarray, bytearray, array)
 ARRAYS = (*WRITTEN, memoryview)
 _OPENERS: dict[type, Callable[[Any], Opened]] = {
     torch.Tensor: lambda value: _NOTHING,

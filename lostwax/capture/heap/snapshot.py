@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from lostwax.capture.heap.contents import Stream, fill, key_of
+from lostwax.capture.heap.contents import ManyPlaces, Stream, fill, key_of
 from lostwax.capture.heap.edges import CLASSES, HOLDERS, MOVING, ODD, STREAMS, parts
 from lostwax.capture.heap.holders import (
     CONTAINERS,
@@ -29,7 +29,6 @@ from lostwax.capture.heap.holders import (
     members,
     own_items,
 )
-from lostwax.capture.heap.many import ManyPlaces
 from lostwax.classes import TENSORS
 
 

@@ -29,8 +29,12 @@ from lostwax.capture.heap.contents import (
     write_item,
 )
 from lostwax.capture.heap.edges import CACHED, CLASSES, MOVING, OBJECTS, parts
-from lostwax.capture.heap.function_caches import CachedResults, cached_results, is_plain_since
-from lostwax.capture.heap.functions import ReadFunction
+from lostwax.capture.heap.functions import (
+    CachedResults,
+    ReadFunction,
+    cached_results,
+    is_plain_since,
+)
 from lostwax.capture.heap.holders import (
     CONTAINERS,
     GONE,

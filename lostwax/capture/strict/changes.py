@@ -19,7 +19,7 @@ from torch import nn
 from lostwax.capture.example_call import argument_names
 from lostwax.capture.heap.contents import list_items, read_items, stands_for, write
 from lostwax.capture.heap.edges import GENERATORS, IS_CALLED, STREAMS
-from lostwax.capture.heap.function_caches import cached_results, is_plain
+from lostwax.capture.heap.functions import cached_results, is_plain
 from lostwax.capture.heap.hidden import Hidden
 from lostwax.capture.heap.holders import GONE, ClassAttributes, SlotAttributes
 from lostwax.capture.heap.moment import Moment, find_python

@@ -40,8 +40,12 @@ from lostwax.capture.heap.edges import (
     is_object,
     open_value,
 )
-from lostwax.capture.heap.function_caches import CachedResults, cached_results
-from lostwax.capture.heap.functions import reachable_functions, unwrap
+from lostwax.capture.heap.functions import (
+    CachedResults,
+    cached_results,
+    reachable_functions,
+    unwrap,
+)
 from lostwax.capture.heap.hidden import Fixed, Hidden
 from lostwax.capture.heap.holders import GONE, ClassAttributes, has_items, items
 from lostwax.capture.python.functions_run import FunctionKeys

@@ -17,14 +17,14 @@ from typing import Any
 import torch
 
 from lostwax.capture.aliasing.state_views import is_derived
-from lostwax.capture.heap.function_caches import (
+from lostwax.capture.heap.contents import ManyPlaces
+from lostwax.capture.heap.functions import (
     CachedResults,
     are_still_there,
     cached_results,
     is_plain_since,
 )
 from lostwax.capture.heap.holders import GONE
-from lostwax.capture.heap.many import ManyPlaces
 from lostwax.capture.python.functions_run import FunctionKeys
 from lostwax.capture.surroundings.look import FORWARD, Look, bytes_of
 from lostwax.capture.surroundings.tensor_places import (

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from lostwax.capture.heap.function_caches import are_still_there
+from lostwax.capture.heap.functions import are_still_there
 
 
 class WorldEntry(NamedTuple):

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
 
-from lostwax import collector, doors, namespaces
+from lostwax import collector, late_imports, namespaces
 
 __version__ = "0.1.0"
 
@@ -26,7 +26,7 @@ def _read_homes() -> dict[str, str]:
 _HOME = _read_homes()
 __all__ = sorted([*_HOME, "__version__"])
 
-doors.set_doors(
+late_imports.set_homes(
     {
         "edge": "lostwax.dialects.edge_operators",
         "to_edge": "lostwax.dialects.manager",

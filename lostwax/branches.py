@@ -86,7 +86,7 @@ def _is_pythons(names: tuple[str, ...], frame: FrameType, functions: list[str]) 
     return any(isinstance(each, type) and issubclass(each, told) for each in found)
 
 
-def way_on(frame: FrameType | None) -> bool | None:
+def only_nonraising_answer(frame: FrameType | None) -> bool | None:
     """The answer with which the frame goes on, if it raises with the other one; else None."""
     ways = [answer for answer in (True, False) if raises_otherwise(frame, answer)]
     return ways[0] if len(ways) == 1 else None

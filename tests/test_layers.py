@@ -25,7 +25,7 @@ LAYERS = [
     [
         "classes",
         "collector",
-        "doors",
+        "late_imports",
         "errors",
         "handlers",
         "identity",

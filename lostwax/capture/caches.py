@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from lostwax.capture.aliasing.input_layouts import Reliance
-from lostwax.capture.aliasing.maybe_views import Doubts
+from lostwax.capture.aliasing.input_layouts import LayoutAssumptions
+from lostwax.capture.aliasing.maybe_views import MaybeViews
 from lostwax.capture.heap.contents import key_of
 from lostwax.capture.heap.edges import HOLDERS, is_object, parts
 from lostwax.capture.heap.holders import items
@@ -178,7 +178,7 @@ def _record_apart(tracer: Tracer) -> Iterator[list[Guard]]:
     learned about sizes. The list then has the guards."""
     assert tracer.shape_env is not None
     before = tracer.region, tracer.reliance, tracer.doubts
-    tracer.region, tracer.reliance, tracer.doubts = Region(), Reliance(), Doubts()
+    tracer.region, tracer.reliance, tracer.doubts = Region(), LayoutAssumptions(), MaybeViews()
     try:
         with tracer.shape_env.trial() as guards:
             yield guards

@@ -15,7 +15,6 @@ from lostwax.dialects.edge import lower_to_edge
 from lostwax.dialects.edge_operators import EdgeOperator
 from lostwax.dialects.edge_rules import is_core, validate_edge
 from lostwax.dialects.methods import Methods, require_config, require_method_name
-from lostwax.doors import enter
 from lostwax.errors import LoweringError
 from lostwax.ir.decompose.core_aten import default_decompositions
 from lostwax.ir.decompose.decompose import decompose_program
@@ -24,6 +23,7 @@ from lostwax.ir.passes.pipeline import Pass, Pipeline
 from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.text import source_place
+from lostwax.late_imports import late_import
 from lostwax.ops.decompositions.runtime import INSTEAD, RUNTIME
 
 AnyPass = Pass | Pipeline | Callable[..., Any]
@@ -125,17 +125,17 @@ class EdgeProgramManager(Methods):
         partitioners one after the other; or other ones for each method, by a dict. Each part
         becomes one call of a delegate. What no backend takes stays for the runtime's kernels;
         `delegation_report()` says why."""
-        made: EdgeProgramManager = enter("lower_methods")(self, partitioner)
+        made: EdgeProgramManager = late_import("lower_methods")(self, partitioner)
         return made
 
     def delegation_report(self) -> Any:
         """What was handed to backends, and for each other operator why not, with the user's
         line."""
-        return enter("make_report")(self)
+        return late_import("make_report")(self)
 
     def to_executable(self, config: Any = None) -> Any:
         """Lower the methods to an executable for the ExecuTorch runtime."""
-        return enter("ExecutableProgram")(self._programs, self._constants, config)
+        return late_import("ExecutableProgram")(self._programs, self._constants, config)
 
     def __repr__(self) -> str:
         return f"EdgeProgramManager({', '.join(sorted(self.methods | self.config_methods))})"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lostwax.doors import enter
 from lostwax.errors import LoweringError
 from lostwax.ir.program import ExportedProgram
+from lostwax.late_imports import late_import
 
 
 def require_method_name(name: Any) -> None:
@@ -60,7 +60,7 @@ class Methods:
     def plot(self, **options: Any) -> Any:
         """The methods as a page to look at, for the last line of a notebook's cell:
         `lostwax.explore(manager)`."""
-        return enter("plot")(self, **options)
+        return late_import("plot")(self, **options)
 
     def exported_program(self, name: str = "forward") -> ExportedProgram:
         """The Edge program of a method."""

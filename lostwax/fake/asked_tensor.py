@@ -13,12 +13,12 @@ from typing import Any, NoReturn, Self
 
 import torch
 
-from lostwax.branches import RAISES, way_on
+from lostwax.branches import RAISES, only_nonraising_answer
 from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.refusals import refuse, refuse_use
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.classes import is_text_read
-from lostwax.fake.symbolic.node import decide_put_off, wrap
+from lostwax.fake.symbolic.node import decide_deferred, wrap
 from lostwax.location import PASSING_ON, asking_frame, user_location
 from lostwax.types import TensorType, visible_strides
 
@@ -48,12 +48,12 @@ def read_attributes(tensor: torch.Tensor) -> Held:
 
 def select_attributes(held: Held) -> list[tuple[str, Any]]:
     """What is the users' of that."""
-    return [each for each in held.items() if each[0] not in _OF_THE_HOUSE]
+    return [each for each in held.items() if each[0] not in INTERNAL_ATTRIBUTES]
 
 
 def is_of_users(name: str) -> bool:
     """Is it no attribute of which the house or torch makes use?"""
-    return name not in _OF_THE_HOUSE and name not in _IN_SLOTS
+    return name not in INTERNAL_ATTRIBUTES and name not in _IN_SLOTS
 
 
 def is_of_the_class(name: str) -> bool:
@@ -61,7 +61,7 @@ def is_of_the_class(name: str) -> bool:
     return any(name in vars(each) for each in torch.Tensor.__mro__)
 
 
-_OF_THE_HOUSE = frozenset(
+INTERNAL_ATTRIBUTES = frozenset(
     (
         *("memo", "constant_version", "_is_param", "_is_parameter", "_is_buffer", "persistent"),
         # torch's C++ keeps the sizes that it asked a class for on the tensor
@@ -259,7 +259,7 @@ class AskedTensor(torch.Tensor):
 
     def __getattr__(self, name: str) -> Any:
         """What a user has put on the real tensor."""
-        if not name.startswith("__") and name not in _OF_THE_HOUSE:
+        if not name.startswith("__") and name not in INTERNAL_ATTRIBUTES:
             self.fake_mode.observer.note_missing(self, name)
             held = self._read_real(f"attribute {name}")
             if name in held:
@@ -345,11 +345,11 @@ class AskedTensor(torch.Tensor):
             return super().__bool__()
         truth = self if t.dtype is torch.bool else self != 0
         asking = asking_frame()
-        answer = way_on(asking)
+        answer = only_nonraising_answer(asking)
         if answer is None:
             return bool(torch.Tensor.__bool__(truth))
         if self.fake_mode.shape_env is not None:
-            decide_put_off(self.fake_mode.shape_env, asking)
+            decide_deferred(self.fake_mode.shape_env, asking)
             asserted = truth.item()
             torch._check(asserted if answer else torch.sym_not(asserted), lambda: RAISES)
         return answer

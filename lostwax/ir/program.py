@@ -16,10 +16,10 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
-from lostwax.doors import enter
 from lostwax.errors import NotCallableError, NotPickledError, NotYetError
 from lostwax.ir.data import ModuleCallEntry, Program
 from lostwax.ir.signature import ExportGraphSignature
+from lostwax.late_imports import late_import
 
 
 class ExportedProgram(Program):
@@ -71,12 +71,12 @@ class ExportedProgram(Program):
 
     def to_edge(self, **options: Any) -> Any:
         """This program in the Edge dialect, as the method "forward": `lostwax.to_edge(program)`."""
-        return enter("to_edge")(self, **options)
+        return late_import("to_edge")(self, **options)
 
     def plot(self, **options: Any) -> Any:
         """This program as a page to look at, for the last line of a notebook's cell:
         `lostwax.explore(program)`."""
-        return enter("plot")(self, **options)
+        return late_import("plot")(self, **options)
 
     def validate(self) -> None:
         """Check every rule of the IR specification; `VerificationError` names what is broken."""

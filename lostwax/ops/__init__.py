@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lostwax.doors import enter
+from lostwax.late_imports import late_import
 
 
 def __getattr__(name: str) -> Any:
     if name == "edge":
-        return enter("edge")
+        return late_import("edge")
     raise AttributeError(f"module 'lostwax.ops' has no attribute {name!r}")

@@ -32,7 +32,7 @@ KEEP, KEPT = "_lw_keep", "_lw"
 _STORES = frozenset(("STORE_NAME", "STORE_GLOBAL"))
 
 
-class GoingOn:
+class ContinueAfterRefusal:
     """Expressions that were replaced so far, and their values."""
 
     def __init__(self, call: Callable[[], Any], undo: Undo) -> None:

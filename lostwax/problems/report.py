@@ -42,7 +42,7 @@ from lostwax.location import (
 from lostwax.ops.decompositions.runtime import INSTEAD, RUNTIME
 from lostwax.problems import kinds
 from lostwax.problems.finding import Finding, Report
-from lostwax.problems.going_on import GoingOn, copy_call
+from lostwax.problems.going_on import ContinueAfterRefusal, copy_call
 from lostwax.problems.kinds import Kind
 from lostwax.pte.lowering.listing import Listing
 from lostwax.pte.lowering.lower import Lowering
@@ -103,7 +103,7 @@ class _Work:
 
     def _capture(self, undo: Undo) -> ExportedProgram | None:
         given = self.args if isinstance(self.args, (tuple, list)) else (self.args,)
-        going_on = GoingOn(copy_call(self.mod, tuple(given), self.kwargs), undo)
+        going_on = ContinueAfterRefusal(copy_call(self.mod, tuple(given), self.kwargs), undo)
         going_on.start_again()
         try:
             return run_and_undo(partial(self._export, going_on))
@@ -117,7 +117,7 @@ class _Work:
             self.stopped = f"{where}{type(error).__name__}: {error}"
         return None
 
-    def _export(self, going_on: GoingOn, undo: Undo) -> ExportedProgram:
+    def _export(self, going_on: ContinueAfterRefusal, undo: Undo) -> ExportedProgram:
         let_watch(self.reading, undo)
         call = as_call(self.args, self.kwargs or None)
         request = Request(self.mod, *call, control_flow=self.flow, strict=self.strict)
@@ -143,7 +143,7 @@ class _Work:
 
         return capture_call(request, first, go_on)
 
-    def _note_refusal(self, error: LostwaxError, going_on: GoingOn) -> None:
+    def _note_refusal(self, error: LostwaxError, going_on: ContinueAfterRefusal) -> None:
         """Note a refusal, and let something stand in for the expression that it is of."""
         finding, span = self._read_error(error), error.span
         self.findings.append(finding)

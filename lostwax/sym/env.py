@@ -91,7 +91,7 @@ class ShapeEnv:
         self.passed_over: Condition = False
         """What will be asked next though nothing hangs on it: it is answered once with no, and
         without a guard."""
-        self.put_off: list[tuple[CodeType, frozenset[int], BoolExpr]] = []
+        self.deferred: list[tuple[CodeType, frozenset[int], BoolExpr]] = []
         """Parts of a condition that have no guard: others, asked there, are to say the rest."""
         self.splits: Any = None
         """Who keeps both ways of branches on declared sizes, if the user asks for that."""

@@ -23,7 +23,7 @@ import lostwax
 from lostwax.backends import XnnpackPartitioner
 from lostwax.errors import CaptureError
 from lostwax.problems.finding import SCHEMA, Finding, Report
-from lostwax.problems.going_on import GoingOn
+from lostwax.problems.going_on import ContinueAfterRefusal
 
 HERE = Path(__file__).parent
 PAGE = (HERE.parents[1] / "docs" / "command-line.md").read_text()
@@ -225,13 +225,13 @@ def run_in_thread(function):
 
 def test_another_thread_computes_what_stands_there_meanwhile(nets, monkeypatch):
     net, x = nets.Shared(), torch.tensor([0.5, 2.0, 3.0])
-    wanted, put, got = net(x.clone()), GoingOn._put, []
+    wanted, put, got = net(x.clone()), ContinueAfterRefusal._put, []
 
     def put_and_call(self, *args):
         put(self, *args)
         got.append(run_in_thread(lambda: net(x.clone())))
 
-    monkeypatch.setattr(GoingOn, "_put", put_and_call)
+    monkeypatch.setattr(ContinueAfterRefusal, "_put", put_and_call)
     found = lostwax.report(net, (x.clone(),))
     assert found.findings
     assert len(got) >= 4
@@ -239,7 +239,7 @@ def test_another_thread_computes_what_stands_there_meanwhile(nets, monkeypatch):
 
 
 def test_another_thread_is_told_that_a_variable_cannot_be_assigned(nets, monkeypatch):
-    net, put, told = nets.Counting(), GoingOn._put, []
+    net, put, told = nets.Counting(), ContinueAfterRefusal._put, []
 
     def put_and_call(self, *args):
         put(self, *args)
@@ -248,7 +248,7 @@ def test_another_thread_is_told_that_a_variable_cannot_be_assigned(nets, monkeyp
         except CaptureError as error:
             told.append(str(error))
 
-    monkeypatch.setattr(GoingOn, "_put", put_and_call)
+    monkeypatch.setattr(ContinueAfterRefusal, "_put", put_and_call)
     lostwax.report(net, (torch.ones(2),))
     assert told
     assert "a function that assigns a variable is called while another thread reports" in told[0]
@@ -271,13 +271,13 @@ def test_two_threads_report_at_once(nets):
 
 
 def test_what_is_replaced_is_put_back_after_an_interrupt(nets, monkeypatch):
-    code, put = nets.Shared.forward.__code__, GoingOn._put
+    code, put = nets.Shared.forward.__code__, ContinueAfterRefusal._put
 
     def put_and_stop(self, *args):
         put(self, *args)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(GoingOn, "_put", put_and_stop)
+    monkeypatch.setattr(ContinueAfterRefusal, "_put", put_and_stop)
     with pytest.raises(KeyboardInterrupt):
         lostwax.report(nets.Shared(), (torch.ones(3),))
     assert nets.Shared.forward.__code__ is code

@@ -66,7 +66,7 @@ class LayoutNote(NamedTuple):
 _GIVEN = ("the input", "the parameter", "the buffer")
 
 
-class Reliance:
+class LayoutAssumptions:
     """The notes of one capture."""
 
     def __init__(self) -> None:

@@ -64,7 +64,7 @@ def _is_row_major(t: TensorType) -> bool:
     return True
 
 
-class Doubts:
+class MaybeViews:
     """The doubts of one capture, and the writes that may show them."""
 
     def __init__(self) -> None:

@@ -358,7 +358,7 @@ class Choice:
         joined = (self._frame.f_code, self._site)
         made = [each.tracked.root for each in leaves[:count] if type(each) is FakeTensor]
         for root in (*(self._tracer.maybe_shared.keys() - known), *made):
-            self._tracer.joined[root] = joined
+            self._tracer.merge_site_of[root] = joined
         for each in leaves[:count]:
             value = unwrap(each) if isinstance(each, torch.SymInt) else None
             if isinstance(value, Expr):

@@ -24,7 +24,7 @@ from lostwax.capture.flow.items import (
 )
 from lostwax.capture.flow.lists.growing import GrowingList
 from lostwax.capture.flow.merging import NOTHING
-from lostwax.capture.flow.repetition import LoopSite, Repetition
+from lostwax.capture.flow.repetition import LoopSite, WhileRecorder
 from lostwax.capture.flow.rewriting.picks import Pick
 from lostwax.capture.flow.rewriting.recompile import Hooks
 from lostwax.capture.flow.stand_ins import TRUTHS, are_compared, find_stand_in
@@ -190,7 +190,7 @@ class CaptureHooks(Hooks):
         """What is written into a key: the number, where it is known."""
         return int(index) if isinstance(index, torch.SymInt) else index
 
-    def failing(self, own: Choice | Joint | Repetition | None) -> Any:
+    def failing(self, own: Choice | Joint | WhileRecorder | None) -> Any:
         """The exceptions that a choice or a loop is to be told of."""
         return () if own is None or not own.is_symbolic else BaseException
 
@@ -288,9 +288,9 @@ class CaptureHooks(Hooks):
 
     def repeat(
         self, at: tuple[Any, ...], names: Sequence[str], inside: Sequence[str], after: Sequence[str]
-    ) -> Repetition:
+    ) -> WhileRecorder:
         tracer = threads.running[-1] if threads.is_capturing() else None
-        return Repetition(tracer, sys._getframe(1), LoopSite(*at), names, inside, after)
+        return WhileRecorder(tracer, sys._getframe(1), LoopSite(*at), names, inside, after)
 
 
 HOOKS = CaptureHooks()

@@ -406,7 +406,7 @@ def join_attributes(
     tracer: Tracer, tensor: FakeTensor, others: Iterable[Any], names: set[str]
 ) -> None:
     """A tensor is in eager one of the others, some of which have attributes of these names."""
-    by = tracer.joined.get(tensor.tracked.root)
+    by = tracer.merge_site_of.get(tensor.tracked.root)
     tracer.attributes.note(read_attributes(tensor), others, names, by)
 
 

@@ -105,7 +105,7 @@ class _Carried(NamedTuple):
         return found.item() if self.held else found
 
 
-class Repetition:
+class WhileRecorder:
     """One loop, while it runs."""
 
     def __init__(

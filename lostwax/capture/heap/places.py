@@ -75,11 +75,11 @@ class _Habits(NamedTuple):
 def _judge(code: CodeType) -> _Habits:
     found = outline(code)
     computes = not _COMPUTING.isdisjoint(found.names)
-    leads_on = found.has_imports() or not _ROUNDABOUT.isdisjoint(found.names)
+    leads_on = found.has_imports() or not REFLECTIVE_NAMES.isdisjoint(found.names)
     return _Habits(computes or found.sets_attributes(), computes, leads_on)
 
 
-_ROUNDABOUT = frozenset(
+REFLECTIVE_NAMES = frozenset(
     (
         "globals", "locals", "vars", "eval", "exec", "__import__", "import_module", "modules",
         "_getframe", "currentframe", "stack", "f_back", "get_objects", "get_referrers",

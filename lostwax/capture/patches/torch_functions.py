@@ -144,7 +144,7 @@ def _check_joins(tracer: Any, outputs: Any, inputs: Any) -> None:
         join = find_join_between(tracer.value_of(each), ends) if type(each) is FakeTensor else None
         if join is not None:
             raise refuse_joined(
-                tracer.joined.get(join.fake.tracked.root),
+                tracer.merge_site_of.get(join.fake.tracked.root),
                 "gradients are taken of what a branch or a loop on data computes",
                 why="which operators they go back through is known only when the program runs",
                 instead="take them on each side, where it is computed; or compute both and choose, "

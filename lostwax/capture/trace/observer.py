@@ -81,7 +81,7 @@ class CaptureObserver(Observer):
             if what in _OF_OBJECTS:
                 tracer, root = self._tracer, fake.tracked.root
                 shown = tracer.ties.list_shown(root)
-                check_one(what, root, shown, tracer.maybe_shared, tracer.joined)
+                check_one(what, root, shown, tracer.maybe_shared, tracer.merge_site_of)
             if what in OF_GRADIENTS:
                 self.has_gradient(fake)  # which refuses it, if it depends on the way
             if what == IDENTITY:
@@ -172,7 +172,9 @@ class CaptureObserver(Observer):
         found = finds_gradient(tracer.value_of(fake), has_leaves)
         if found is None and is_asked_by_user():
             joins = [each.fake.tracked.root for each in find_joins(tracer.value_of(fake))]
-            joined = next((tracer.joined[each] for each in joins if each in tracer.joined), None)
+            joined = next(
+                (tracer.merge_site_of[each] for each in joins if each in tracer.merge_site_of), None
+            )
             raise refuse_joined(
                 joined,
                 "requires_grad was asked for, of a tensor that a branch or a loop on data computes",

@@ -20,8 +20,8 @@ from torch._ops import OpOverload
 
 from lostwax.capture.aliasing import storage
 from lostwax.capture.aliasing.attributes import JoinedAttributes
-from lostwax.capture.aliasing.input_layouts import Reliance
-from lostwax.capture.aliasing.maybe_views import Doubts
+from lostwax.capture.aliasing.input_layouts import LayoutAssumptions
+from lostwax.capture.aliasing.maybe_views import MaybeViews
 from lostwax.capture.aliasing.state_views import check_history
 from lostwax.capture.aliasing.ties import Ties
 from lostwax.capture.steps.provenance import OtherLine, Provenance, StepPlace, operator_in_progress
@@ -100,10 +100,10 @@ class Tracer(Recorder):
         """The sequences that were packed, by how many of them have each step."""
         self.origins: dict[Any, SymbolOrigin] = {}
         """Where the program finds the value of a symbol, or of a float."""
-        self.reliance = Reliance()
+        self.reliance = LayoutAssumptions()
         self.relies_on_view = False
         """Was something written through a `view`, or behind one that was read later?"""
-        self.doubts = Doubts()
+        self.doubts = MaybeViews()
         self.observer = CaptureObserver(self)
         self.differentiable = False
         """Whether anything that the program is given needs a gradient."""
@@ -123,7 +123,7 @@ class Tracer(Recorder):
         """The steps, inputs and symbols of such regions that are over: what they were part of."""
         self.maybe_shared: dict[Root, str] = {}
         """Tensors that may share memory with others when eager runs them, and why."""
-        self.joined: dict[Root, Any] = {}
+        self.merge_site_of: dict[Root, Any] = {}
         """In which `if` of Python's that is so."""
         self.ties = Ties()
         """Which of them may be one."""
@@ -437,7 +437,7 @@ class Tracer(Recorder):
             return
         one, other = map(self.adopt, pair)
         roots = one.tracked.root, other.tracked.root
-        storage.check_apart(*roots, self.maybe_shared, self.joined)
+        storage.check_apart(*roots, self.maybe_shared, self.merge_site_of)
         self.observer.note_question_at(user_location(), ONE, [one, other])
 
     def check_class(self, fake: FakeTensor) -> None:
@@ -469,7 +469,7 @@ class Tracer(Recorder):
             self.doubts.note_write(root, self.moment)
         storage.check_writable(root)
         if self.maybe_shared:
-            storage.check_unshared(root, self.maybe_shared, self.joined)
+            storage.check_unshared(root, self.maybe_shared, self.merge_site_of)
         if self.scope is not None:
             self.scope.keep(root)
         if self.keep:

@@ -118,15 +118,15 @@ def _node(env: ShapeEnv, value: Any) -> Node:
     return BoolNode(env, value) if kind is bool else FloatNode(env, value)
 
 
-def _find_put_off(env: ShapeEnv, asking: FrameType) -> list[Any]:
+def _find_deferred(env: ShapeEnv, asking: FrameType) -> list[Any]:
     """The earlier parts of the condition that Python asks for, which have no guard yet."""
-    return [e for e in env.put_off if e[0] is asking.f_code and asking.f_lasti in e[1]]
+    return [e for e in env.deferred if e[0] is asking.f_code and asking.f_lasti in e[1]]
 
 
-def decide_put_off(env: ShapeEnv, asking: FrameType) -> None:
+def decide_deferred(env: ShapeEnv, asking: FrameType) -> None:
     """Decide the earlier parts of a condition before data are asserted: the assertion holds only
     where these are as in the example."""
-    for _, _, value in _find_put_off(env, asking):
+    for _, _, value in _find_deferred(env, asking):
         decide(value)
 
 
@@ -332,12 +332,12 @@ class BoolNode(Node):
             return decide(value)
         asking = asking_frame()
         if value.hint is None:
-            decide_put_off(value.env, asking)
+            decide_deferred(value.env, asking)
         elif value.env.splits is not None and not raises_otherwise(asking, value.hint):
             value.env.splits.ask(asking, value)
         elif later := asked_after(asking, value.hint):
-            earlier = _find_put_off(value.env, asking)
-            value.env.put_off = [*earlier, (asking.f_code, later, value)]
+            earlier = _find_deferred(value.env, asking)
+            value.env.deferred = [*earlier, (asking.f_code, later, value)]
             return value.hint
         return value.env.decide(value, or_raises=lambda answer: raises_otherwise(asking, answer))
 

@@ -17,7 +17,6 @@ from torch import nn
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
-from lostwax.doors import enter
 from lostwax.identity import ByIdentity
 from lostwax.ir.data import Program
 from lostwax.ir.graph.effects import memory_chain
@@ -30,6 +29,7 @@ from lostwax.ir.run.write_back import (
     write_to_parameter,
 )
 from lostwax.ir.signature import InputKind
+from lostwax.late_imports import late_import
 from lostwax.ops.registry import aten
 
 
@@ -269,7 +269,7 @@ def _show_values(program: Program, graph: Graph) -> None:
     """Give the nodes values that are fakes of torch's, for which its tools look. Where it captures
     the module it makes its own."""
     is_captured = torch.compiler.is_exporting() or torch.compiler.is_compiling()
-    values = {} if is_captured else enter("show_values")(program)
+    values = {} if is_captured else late_import("show_values")(program)
     shown = ByIdentity[Any, Any]()  # not by name: FX gives some nodes of a copy another one
     for node in program.graph.nodes:
         if node.name in values:

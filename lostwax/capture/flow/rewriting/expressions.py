@@ -59,7 +59,7 @@ _AS_THEY_ARE = (*SCOPES, ast.AsyncFor, ast.AsyncWith)
 def take_apart(function: ast.FunctionDef, named: frozenset[str]) -> list[ast.FunctionDef]:
     """Rewrite the body of a function; `named`: the names that may not be Python's own in it.
     Returns functions within it that have to be rewritten, too."""
-    taking = _TakingApart(function, named)
+    taking = ExpressionLowering(function, named)
     function.body = take_matches(function.body, taking.name)
     for node in ast.walk(function):
         taking.items.prepare(node)
@@ -69,7 +69,7 @@ def take_apart(function: ast.FunctionDef, named: frozenset[str]) -> list[ast.Fun
     return taking.items.made
 
 
-class _TakingApart:
+class ExpressionLowering:
     def __init__(self, function: ast.FunctionDef, named: frozenset[str]) -> None:
         self._named = named
         self._builtins = _BUILTINS - named

@@ -208,7 +208,8 @@ def _is_given_symbol(error: Exception) -> bool:
         return False
     frame, at, last = found[0].tb_frame, found[0].tb_lasti, entries[-1].tb_frame
     steps = read_steps(frame.f_code)
-    raised = next((step for step in steps if step.offset == at), None)
+    # A frame that has called one of Python's stands behind what the call keeps for itself.
+    raised = next((step for step in reversed(steps) if step.offset <= at), None)
     if raised is None or raised.opname == "RAISE_VARARGS":
         return False
     if not (last is frame or is_of_python(last.f_code.co_filename)):

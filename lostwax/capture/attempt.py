@@ -34,7 +34,7 @@ class Settled:
     """The branch of which a capture has kept both ways last, noted while it runs."""
 
     def settle(self, line: Line) -> Settled:
-        return replace(self, lines=self.lines | {line})
+        return Settled(self.lines | {line}, self.reasons)
 
     def settle_last(self, reason: BaseException) -> Settled | None:
         """The branch that was tried last is settled, too; None if it was, or if there is none."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from lostwax.capture import threads
 from lostwax.capture.aliasing.attributes import watch_tensors
-from lostwax.capture.attempt import Attempt
+from lostwax.capture.attempt import Attempt, Retry
 from lostwax.capture.flow.hooks import HOOKS
 from lostwax.capture.flow.open_regions import close_regions, count_open
 from lostwax.capture.flow.retry import find_tracebacks
@@ -53,13 +53,14 @@ def capture_with_hooks(
 
     watch = _Watch()
     try:
-        return run_and_undo(work)
-    except RecursionError as error:
-        if find_own_error(error) is not None:
-            raise
-        raise _refuse_recursion(error) from None
-    finally:
+        program = run_and_undo(work)
+    except (Exception, Retry) as error:  # an interrupt goes on
         watch.refuse_left()
+        if isinstance(error, RecursionError) and find_own_error(error) is None:
+            raise _refuse_recursion(error) from None
+        raise
+    watch.refuse_left()
+    return program
 
 
 def _refuse_recursion(error: RecursionError) -> CaptureError:

@@ -138,12 +138,15 @@ def stands_for(now: Any, before: Any) -> bool:
 
 
 def fill(container: Any, content: Any) -> None:
-    """Let a container hold this, and nothing else."""
+    """Let a container hold this, and nothing else. No method of a user's class is called."""
     if isinstance(container, list):
-        container[:] = content
+        list.__setitem__(container, slice(None), content)
     elif isinstance(container, deque):
-        container.clear()
-        container.extend(content)
+        deque.clear(container)
+        deque.extend(container, content)
+    elif isinstance(container, set):
+        set.clear(container)
+        set.update(container, content)
     elif isinstance(container, dict) and type(container) is not dict:
         its: Any = OrderedDict if isinstance(container, OrderedDict) else dict
         its.clear(container)  # not what its class makes of that
@@ -256,6 +259,8 @@ def _find_ways(cls: type) -> _Ways:
     if cls is dict:
         return _Ways(dict.copy, _write_items)
     known = next((ways for each, ways in _KNOWN.items() if issubclass(cls, each)), None)
+    if issubclass(cls, set):  # in which order it gives what it holds hangs on its past
+        return _Ways(lambda value: sorted(items(value), key=lambda pair: id(pair[0])), _write_items)
     return known or _Ways(Stream if STREAMS[cls] else items, _write_items)
 
 

@@ -200,12 +200,17 @@ def _open_hidden(value: Any) -> Opened:
 def _open_stream(value: Any) -> Opened:
     is_pythons = hasattr(value, "gi_frame") or GENERATORS[type(value)]
     inside = () if is_pythons else get_referents(value)
-    return Opened([value], [(f"({i})", each) for i, each in enumerate(inside)], True)
+    return Opened(
+        [value, *_find_own_attributes(value)],
+        [(f"({i})", each) for i, each in enumerate(inside)],
+        True,
+    )
 
 
 def _open_wrapper(value: Any) -> Opened:
     names = WRAPPERS[type(value)]
-    return Opened((), [(f".{name}", getattr(value, name, None)) for name in names])
+    leads = [(f".{name}", getattr(value, name, None)) for name in names]
+    return Opened(_find_own_attributes(value), leads)
 
 
 def _open_builtin(value: Any) -> Opened:
@@ -215,7 +220,7 @@ def _open_builtin(value: Any) -> Opened:
 
 
 def _open_cached(value: Any) -> Opened:
-    return Opened((), [(".__wrapped__", getattr(value, "__wrapped__", None))], True)
+    return Opened(_find_own_attributes(value), (), True)  # what it wraps is among these
 
 
 def _open_reference(value: Any) -> Opened:
@@ -225,9 +230,18 @@ def _open_reference(value: Any) -> Opened:
 
 def _open_content(value: Any) -> Opened:
     """An array, a file in memory, or a variable of a context."""
+    places, leads = [value, *_find_own_attributes(value)], list[tuple[str, Any]]()
     if isinstance(value, np.ndarray) and value.dtype.hasobject:
-        return Opened([value], [(f"[{i}]", each) for i, each in enumerate(value.flat)])
-    return Opened([value], [(".get()", value.get(None))] if isinstance(value, ContextVar) else ())
+        leads = [(f"[{i}]", each) for i, each in enumerate(value.flat)]
+    elif isinstance(value, ContextVar):
+        leads = [(".get()", value.get(None))]
+    return Opened(places, leads)
+
+
+def _find_own_attributes(value: Any) -> list[Any]:
+    """The dictionary of an object that is more than its attributes, if it has one."""
+    shown = find_attributes(type(value))
+    return [] if shown is None else [shown.__get__(value)]
 
 
 def _open_class(cls: type) -> Opened:
@@ -253,7 +267,7 @@ def _find_opener(cls: type) -> Callable[[Any], Opened] | None:
     for known, opener in _OPENERS.items():
         if issubclass(cls, known):
             return opener
-    if cls in _WRAPPERS:
+    if WRAPPERS[cls]:
         return _open_wrapper
     if STREAMS[cls]:
         return _open_stream

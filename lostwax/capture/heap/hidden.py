@@ -71,11 +71,19 @@ class Calls:
         need to."""
         if owner in self.counts or not _has_more(owner):
             return owner in self.counts
+        current: Any = sys.getprofile()
+        if current is not None and not callable(current):  # one of C, before Python 3.12
+            return False
         self.counts[owner] = 0
-        if sys.getprofile() is not self:
-            self._before = self.other = sys.getprofile()
+        if current is not self:
+            self._before = self.other = current
             sys.setprofile(self)
         return True
+
+    def drop(self, other: Callable[..., Any]) -> None:
+        """Do not tell it any more."""
+        self.other = None if self.other is other else self.other
+        self._before = None if self._before is other else self._before
 
     def __call__(self, frame: FrameType, event: str, given: Any) -> None:
         if event == "c_call":

@@ -167,8 +167,9 @@ class Moment:
         for place in found.values():
             place.write(place.before)
         self.state.held.forget()
-        if self.find_change() is not None:
-            raise Unmovable("something")
+        left = self.find_change()
+        if left is not None:
+            raise Unmovable(left.name)
         return found
 
     def list_left(self) -> list[str]:

@@ -108,6 +108,8 @@ class Places:
         self._watched = watched
         self._opens_watched = opens_watched
         self._found: dict[Any, Place] = {}
+        self._is_cut = False
+        """Is there more than we look at? Then nobody knows what has changed."""
         self._empty: list[Any] = []
         """Empty containers, of which modules have many, ..."""
         self._empty_names: list[str] = []
@@ -134,7 +136,7 @@ class Places:
                 continue
             seen[id(value)] = value
             if len(seen) > _MOST:
-                self.leads_on = True
+                self.leads_on = self._is_cut = True
                 return
             left += open_it(self, name, value)
 
@@ -285,6 +287,8 @@ class Places:
 
     def find_change(self, since: dict[Any, Any]) -> Change | None:
         """What has changed since a look; of places that were found later, since then."""
+        if self._is_cut:
+            return Change(f"one of more than {_MOST:,} objects that it reaches")
         for key, (name, value, first) in self._found.items():
             changed = find_change(value, since.get(key, first))
             if changed is not None:
@@ -364,5 +368,5 @@ _IS_TORCHS = PerClass(
 """Are the functions of a module torch's own?"""
 _METHODS = (FunctionType, staticmethod, classmethod, property)
 _DEFAULTS = ("__defaults__", "__kwdefaults__")
-_MOST = 20_000
+_MOST = 200_000
 """How many values we open at most."""

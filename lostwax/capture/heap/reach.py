@@ -15,6 +15,7 @@ from itertools import repeat
 from operator import attrgetter, is_
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
+from weakref import ref
 
 from torch import nn
 
@@ -113,18 +114,33 @@ def read_text(code: CodeType, known: dict[str, Any]) -> CodeType:
     return ask_identities(code)
 
 
+class _Begin:
+    """What a function's code calls first. It does not hold the function: nobody would find the
+    circle, as the garbage collector does not look into code."""
+
+    __slots__ = ("_entry",)
+
+    def __init__(self, entry: ref[_Entry]) -> None:
+        self._entry = entry
+
+    def __call__(self) -> None:
+        entry = self._entry()
+        if entry is not None:
+            entry.tell()
+
+
 class _Entry:
     """The begin of a function."""
 
-    __slots__ = ("asking", "function", "plain", "telling")
+    __slots__ = ("__weakref__", "asking", "function", "plain", "telling")
 
     def __init__(self, function: FunctionType) -> None:
         self.function = function
         self.plain: CodeType = function.__code__
         self.asking = ask_identities(self.plain)
-        self.telling = add_call(self.asking, self)
+        self.telling = add_call(self.asking, _Begin(ref(self)))
 
-    def __call__(self) -> None:
+    def tell(self) -> None:
         if threads.is_capturing():
             self.function.__code__ = self.asking
             for reach in _running:
@@ -150,12 +166,14 @@ def _find_entries(functions: list[FunctionType]) -> list[_Entry]:
 def _find_entry(function: FunctionType) -> _Entry:
     found = _ENTRIES.table.get(function)
     if found is None or found.plain is not function.__code__:
-        found = _ENTRIES.keep(function, _Entry(function))
+        found = _Entry(function)
+        if "<locals>" not in function.__qualname__:  # else it may hold a model
+            _ENTRIES.keep(function, found)
     return found
 
 
 def _tells(code: CodeType) -> bool:
-    return bool(code.co_consts) and type(code.co_consts[-1]) is _Entry
+    return bool(code.co_consts) and type(code.co_consts[-1]) is _Begin
 
 
 _ENTRIES = Cache[FunctionType, _Entry](__name__, "entries", 10_000)

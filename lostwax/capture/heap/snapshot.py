@@ -88,6 +88,8 @@ class Snapshot:
         self.tensors: list[PlainTensor] = []
         """The tensors that are neither parameters nor buffers."""
         self.streams: list[Stream] = []
+        self.is_cut = False
+        """Is there more than we look at?"""
         classes = chain.from_iterable(map(CLASSES.__getitem__, set(map(type, modules))))
         self.classes = [*map(ClassAttributes, dict.fromkeys(classes))]
         """The user's classes of the modules."""
@@ -125,7 +127,10 @@ class Snapshot:
         """Add the containers that are deeper; nearly always there are none."""
         seen = set(map(id, chain(containers, self._held)))
         most = len(containers) + _MOST
-        while left and len(containers) < most:
+        while left:
+            if len(containers) >= most:
+                self.is_cut = True
+                return
             each = left.pop()
             if isinstance(each, torch.Tensor):
                 if id(each) not in seen:
@@ -248,10 +253,12 @@ class Snapshot:
         if self._is_untouched:
             _update(self._state, self._state_before)
             return
-        for container, content in [*self.list_changes()]:
-            fill(container, content)
+        state = {id(each) for each in self._state}
         for container, content in zip(self._state, self._state_before, strict=True):
             fill(container, content)
+        for container, content in [*self.list_changes()]:
+            if id(container) not in state:
+                fill(container, content)
         for each in self.tensors:
             each.put_back()
         for stream in self.streams:
@@ -286,10 +293,13 @@ def _is_comparable(part: Any, known: Any) -> bool:
 def _copy(value: Any) -> Any:
     if isinstance(value, dict) and type(value) is not dict:
         return dict(own_items(value))
-    return [*list.__iter__(value)] if isinstance(value, list) else value.copy()
+    if isinstance(value, (list, set, deque)):
+        its: Any = next(each for each in (list, set, deque) if isinstance(value, each))
+        return its.copy(value)
+    return value.copy()
 
 
-_MOST = 20_000
+_MOST = 200_000
 """How many containers we look into at most, beside those that modules hold themselves: an object
 may hold all the world."""
 _REGISTERED = itemgetter("_parameters", "_buffers", "_modules")

@@ -229,12 +229,9 @@ def _find_written_globals(found: ReadFunction) -> set[str]:
     if any(map(MOVING.__getitem__, classes)):
         names.update([name for name, value in named.items() if MOVING[type(value)]])
     may_change = not CONTAINERS.isdisjoint(classes)
-    if may_change and (code.sets_items() or not _CHANGING.isdisjoint(code.names)):
+    if may_change and code.may_change_containers():
         names.update([name for name, value in named.items() if type(value) in CONTAINERS])
     return names
-
-
-_CHANGING = frozenset(("append", "add", "update", "setdefault", "insert", "extend", "appendleft"))
 
 
 # ------------------------------------------------------------------- objects that functions name
@@ -301,6 +298,8 @@ def _choose_question(cls: type) -> Callable[[Any, bool], bool] | None:
         return lambda value, sets: (
             sets and is_user_file(str(getattr(value, "__file__", "<frozen>")))
         )
+    if issubclass(cls, (partial, CACHED)):
+        return lambda value, sets: sets
     if issubclass(cls, type):
         return lambda value, sets: bool(CLASSES[value])
     is_plain = OBJECTS[cls] and not issubclass(cls, nn.Module)
@@ -331,7 +330,8 @@ def _open(
 def _find_holders(value: Any) -> list[Any]:
     if isinstance(value, type):
         return [ClassAttributes(each) for each in CLASSES[value]]
-    return [vars(value)] if isinstance(value, (FunctionType, ModuleType)) else parts(value)
+    has_attributes = isinstance(value, (FunctionType, ModuleType, partial, CACHED))
+    return [vars(value)] if has_attributes else parts(value)
 
 
 def _put_places_back(places: dict[int, HeldPlace], reach: Reach, undo: Undo) -> None:

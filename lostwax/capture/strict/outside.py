@@ -86,10 +86,8 @@ class OutsideWatch:
             _end()
 
     def _begin(self) -> None:
-        if sys.getprofile() is CALLS and CALLS.other is None:
-            CALLS.other = _watch
-            return
-        if sys.getprofile() is not None:
+        is_chained = sys.getprofile() is CALLS and CALLS.other is None
+        if not is_chained and sys.getprofile() is not None:
             raise StrictError.here(
                 "a profiler watches this thread",
                 why="strict=True has to see what the module calls, and Python has room for one",
@@ -99,12 +97,18 @@ class OutsideWatch:
         self._undo.add(_end)
         self._is_on = True
         _watched.add(get_ident())
-        sys.setprofile(_watch)
+        if is_chained:
+            CALLS.other = _watch
+        else:
+            sys.setprofile(_watch)
 
 
 def _end() -> None:
     _watched.discard(get_ident())
-    sys.setprofile(None)
+    if sys.getprofile() is CALLS:
+        CALLS.drop(_watch)
+    else:
+        sys.setprofile(None)
 
 
 _watched: set[int] = set()

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from lostwax import Dim, branches, export, torch_version
+from lostwax import Dim, bytecode, export, torch_version
 from lostwax.errors import (
     CaptureError,
     ConstraintViolationError,
@@ -789,9 +789,9 @@ def test_inverse_short_time_transforms() -> None:
 
 def test_code_that_never_raises_is_not_disassembled(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
-    original = branches.dis.get_instructions
+    original = bytecode.dis.get_instructions
     monkeypatch.setattr(
-        branches.dis, "get_instructions", lambda code: read.append(code) or original(code)
+        bytecode.dis, "get_instructions", lambda code: read.append(code) or original(code)
     )
 
     def asks(x: Tensor) -> Tensor:

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 import torch
 
 from lostwax.capture import threads
-from lostwax.capture.heap.contents import read_items, write
+from lostwax.capture.heap.contents import read, read_items, write
+from lostwax.capture.heap.edges import WRITTEN
 from lostwax.capture.heap.holders import GONE
 from lostwax.capture.heap.moment import Moment, find_python
 from lostwax.capture.python.functions_run import find_watcher, let_watch
@@ -32,8 +33,8 @@ from lostwax.ir.signature import OutputKind
 from lostwax.undo.undo import Undo, run_and_undo
 
 T = TypeVar("T")
-Left = tuple[Any, dict[Any, Any]]
-"""A place, and other values in it than there were, by key."""
+Left = tuple[Any, Any]
+"""A place, and other values in it than there were, by key; of an array all of them."""
 _KEPT = (
     OutputKind.BUFFER_MUTATION,
     OutputKind.PARAMETER_MUTATION,
@@ -54,7 +55,7 @@ def check_next_call(
     if difference is None and first.left:
         difference = _find_difference(program, second, capture)
     if difference is None and second.left:  # and so on: the answers to what it asks may change
-        doubted = [(at, {k: _doubt(v) for k, v in left.items()}) for at, left in first.left]
+        doubted = [(at, _doubt(left)) for at, left in first.left]
         difference = _find_difference(program, _Calling(doubted), capture)
     if difference is not None:
         raise CaptureError(
@@ -118,6 +119,10 @@ class _Calling:
                     changed = {k: v for k, v in changed.items() if _is_other(values.get(k), v)}
             if changed and not isinstance(holder, ContextVar):
                 self.left.append((holder, changed))
+        arrays = [
+            each.value for _, each, _ in found.list_changes() if isinstance(each.value, WRITTEN)
+        ]
+        self.left += [(each, read(each)) for each in arrays if read_items(each) is None]
         return made
 
     def put_back(self) -> None:
@@ -126,8 +131,12 @@ class _Calling:
             _put(holder, values)
 
 
-def _put(holder: Any, values: dict[Any, Any]) -> dict[Any, Any]:
+def _put(holder: Any, values: Any) -> Any:
     """Put values into a place. Returns what was there."""
+    if not isinstance(values, dict):
+        whole = read(holder)
+        write(holder, values)
+        return whole
     found = dict(read_items(holder) or [])
     write(holder, [*{**found, **values}.items()])
     return {key: found.get(key, GONE) for key in values}
@@ -157,7 +166,9 @@ def _find_number(old: Any, new: Any) -> Any:
 
 def _doubt(value: Any) -> Any:
     """The number, as one that answers each question otherwise than it should: if that makes no
-    difference, nothing depends on the answers."""
+    difference, nothing depends on the answers. Of values by key each is one."""
+    if isinstance(value, dict):
+        return {key: _doubt(each) for key, each in value.items()}
     return _DOUBTFUL[type(value)](value) if type(value) in _DOUBTFUL else value
 
 

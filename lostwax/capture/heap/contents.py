@@ -14,6 +14,7 @@ import warnings
 from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from itertools import chain, compress, filterfalse
 from operator import is_, not_
@@ -25,7 +26,7 @@ import numpy as np
 
 from lostwax.cache import PerClass
 from lostwax.capture.heap.edges import FILES, GENERATORS, STREAMS, WRITTEN
-from lostwax.capture.heap.hidden import Fixed, Hidden, TorchSettings
+from lostwax.capture.heap.hidden import CLASS, Fixed, Hidden, TorchSettings
 from lostwax.capture.heap.holders import (
     CONTAINERS,
     GONE,
@@ -34,6 +35,7 @@ from lostwax.capture.heap.holders import (
     NamedAttributes,
     SlotAttributes,
     TensorAttributes,
+    find_base,
     items,
 )
 from lostwax.fake.asked_tensor import select_attributes
@@ -138,23 +140,16 @@ def stands_for(now: Any, before: Any) -> bool:
 
 
 def fill(container: Any, content: Any) -> None:
-    """Let a container hold this, and nothing else. No method of a user's class is called."""
-    if isinstance(container, list):
-        list.__setitem__(container, slice(None), content)
-    elif isinstance(container, deque):
-        deque.clear(container)
-        deque.extend(container, content)
-    elif isinstance(container, set):
-        set.clear(container)
-        set.update(container, content)
-    elif isinstance(container, dict) and type(container) is not dict:
-        its: Any = OrderedDict if isinstance(container, OrderedDict) else dict
-        its.clear(container)  # not what its class makes of that
+    """Let a container hold this, and nothing else."""
+    its = find_base(container)  # not what a class of the user's makes of that
+    its.clear(container)
+    if isinstance(container, (list, deque)):
+        its.extend(container, content)
+    elif its is OrderedDict:  # its update calls the user's __setitem__
         for key, value in content.items():
             its.__setitem__(container, key, value)
     else:
-        container.clear()
-        container.update(content)
+        its.update(container, content)
 
 
 # ----------------------------------------------------------------------------- the kinds of places
@@ -201,18 +196,29 @@ def _write_variable(variable: ContextVar[Any], content: Content) -> None:
         variable.set(value)
 
 
-def _read_array(value: Any) -> Any:
+def _read_array(array: Any) -> Any:
+    value = np.ndarray.view(array, np.ndarray)  # a subclass's methods may fill it
     if value.dtype.hasobject:
         return list(enumerate(value.flat))
     return value.shape, value.dtype, value.tobytes()
 
 
-def _write_array(value: Any, content: Any) -> None:
+def _write_array(array: Any, content: Any) -> None:
+    value = np.ndarray.view(array, np.ndarray)
     if isinstance(content, list):
         for at, each in content:
             value.flat[at] = each
     elif (value.shape, value.dtype) == content[:2] and value.flags.writeable:
         value[...] = np.frombuffer(content[2], value.dtype).reshape(value.shape)
+
+
+def _write_bytes(value: Any, content: Any) -> None:
+    if isinstance(value, bytearray):
+        base, new = bytearray, content
+    else:
+        base, new = array, array(content[0], content[1])
+    with suppress(BufferError):  # somebody looks at its memory, and it has got longer
+        base.__setitem__(value, slice(None), new)
 
 
 def _write_file(file: Any, content: tuple[Any, int]) -> None:
@@ -242,8 +248,8 @@ _KNOWN: dict[type, _Ways] = {
         lambda value: dict(vars(value)), lambda value, content: fill(vars(value), dict(content))
     ),
     np.ndarray: _Ways(_read_array, _write_array),
-    bytearray: _Ways(bytes, lambda value, content: value.__setitem__(slice(None), content)),
-    array: _Ways(lambda value: (value.typecode, value.tobytes()), _write_nothing),
+    bytearray: _Ways(bytes, _write_bytes),
+    array: _Ways(lambda value: (value.typecode, value.tobytes()), _write_bytes),
     memoryview: _Ways(lambda value: value.tobytes(), _write_nothing),
     **dict.fromkeys(
         (Hidden, Fixed, TorchSettings), _Ways(lambda place: place.read(), _write_nothing)
@@ -279,10 +285,16 @@ class Stream:
 
     def is_moved(self) -> bool:
         """Has something been taken from it? (Some iterators do not show it.)"""
+        if isinstance(self.value, WRITTEN) and self._before is not None:
+            return find_change(self.value, self._before) is not None
         return not _is_same_position(_position(self.value), self._before)
 
     def put_back(self) -> None:
-        if GENERATORS[type(self.value)] and self.is_moved():
+        if not self.is_moved():
+            return
+        if isinstance(self.value, WRITTEN):
+            write(self.value, self._before)
+        elif GENERATORS[type(self.value)]:
             _set_position(self.value, self._before)
 
 
@@ -292,8 +304,7 @@ def describe_taken(stream: Stream, where: str) -> str:
     if isinstance(stream.value, WRITTEN):
         return (
             f"the module changes {where}, a {kind}, in place; the program does not: every run of "
-            "it computes with what was in it at capture. The export has changed it, too. A buffer "
-            "would be kept."
+            "it computes with what was in it at capture. A buffer would be kept."
         )
     end = (
         "It stands where it did before. torch.rand would be drawn anew in each run."
@@ -318,10 +329,10 @@ def put_back_drawn(streams: Iterable[Stream]) -> str:
 
 
 def _position(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return (value.shape, value.tobytes()) if value.flags.writeable else None
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        return None
     if isinstance(value, WRITTEN):
-        return bytes(value)
+        return read(value)
     if isinstance(value, random.SystemRandom):
         return None  # it has no position
     if isinstance(value, random.Random):
@@ -405,9 +416,10 @@ class ManyPlaces:
         others += compress(places, map(not_, are_plain))
         self._cells = [each for each in others if type(each) is CellType]
         self._classes = [vars(e.owner) for e in others if type(e) is ClassAttributes]
-        self._owners = [each.owner for each in others if type(each) is Fixed]
+        self._owners = [each.owner for each in others if _is_class(each)]
         """Someone may give them another class."""
-        self._others = [(each, read(each)) for each in others if type(each) not in _FAST]
+        slow = [each for each in others if type(each) not in _FAST and not _is_class(each)]
+        self._others = [(each, read(each)) for each in slow]
         self._objects_before = [*self._objects()]
         self._keys_before = self._keys()
 
@@ -437,4 +449,8 @@ class ManyPlaces:
 
 _DICTS = frozenset((dict, OrderedDict, defaultdict))
 _SEQUENCES = frozenset((list, deque))
-_FAST = (CellType, ClassAttributes, Fixed)
+_FAST = (CellType, ClassAttributes)
+
+
+def _is_class(place: Any) -> bool:
+    return type(place) is Fixed and place.names == CLASS

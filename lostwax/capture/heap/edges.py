@@ -48,7 +48,7 @@ from torch import nn
 from torch._ops import OpOverload, OpOverloadPacket
 
 from lostwax.cache import PerClass
-from lostwax.capture.heap.hidden import HIDES, Fixed, Hidden, is_value
+from lostwax.capture.heap.hidden import CLASS, HIDES, Fixed, Hidden, is_value
 from lostwax.capture.heap.holders import (
     CONTAINERS,
     ClassAttributes,
@@ -200,8 +200,7 @@ def _open_hidden(value: Any) -> Opened:
 def _open_stream(value: Any) -> Opened:
     is_pythons = hasattr(value, "gi_frame") or GENERATORS[type(value)]
     inside = () if is_pythons else get_referents(value)
-    return Opened(
-        [value, *_find_own_attributes(value)],
+    return Opened([value],
         [(f"({i})", each) for i, each in enumerate(inside)],
         True,
     )
@@ -230,18 +229,29 @@ def _open_reference(value: Any) -> Opened:
 
 def _open_content(value: Any) -> Opened:
     """An array, a file in memory, or a variable of a context."""
-    places, leads = [value, *_find_own_attributes(value)], list[tuple[str, Any]]()
+    leads = list[tuple[str, Any]]()
     if isinstance(value, np.ndarray) and value.dtype.hasobject:
         leads = [(f"[{i}]", each) for i, each in enumerate(value.flat)]
     elif isinstance(value, ContextVar):
         leads = [(".get()", value.get(None))]
-    return Opened(places, leads)
+    return Opened([value], leads)
 
 
 def _find_own_attributes(value: Any) -> list[Any]:
     """The dictionary of an object that is more than its attributes, if it has one."""
     shown = find_attributes(type(value))
     return [] if shown is None else [shown.__get__(value)]
+
+
+def _open_exception(value: BaseException) -> Opened:
+    made_of = [Fixed(value, ("args", *CLASS)), find_attributes(type(value)).__get__(value)]
+    return Opened(made_of, [(".args", value.args)], True)
+
+
+def _open_with_attributes(opener: Callable[[Any], Opened], value: Any) -> Opened:
+    """Of a class of the user's, who may give it attributes and slots."""
+    opened = opener(value)
+    return opened._replace(holders=[*opened.holders, *parts(value)], acts=True)
 
 
 def _open_class(cls: type) -> Opened:
@@ -262,28 +272,28 @@ def _find_opener(cls: type) -> Callable[[Any], Opened] | None:
         return None
     if cls in CONTAINERS:
         return _open_container
-    if cls in (tuple, frozenset):
+    if cls in (tuple, frozenset, torch.Size):
         return _open_tuple
     for known, opener in _OPENERS.items():
         if issubclass(cls, known):
-            return opener
+            has_own = _GETTERS[cls] and not issubclass(cls, (nn.Module, BaseException))
+            return partial(_open_with_attributes, opener) if has_own else opener
     if WRAPPERS[cls]:
         return _open_wrapper
     if STREAMS[cls]:
-        return _open_stream
+        return partial(_open_with_attributes, _open_stream) if _GETTERS[cls] else _open_stream
     if HOLDERS[cls]:
         return _open_object
     return _open_hidden if HIDES[cls] else lambda _: _ACTING
 
 
 _NOTHING, _ACTING = Opened(), Opened(acts=True)
-CLASS = ("__class__",)
 _OF_KEY = ", a key of it,"
 _OF_CLASSES = frozenset(("abc", "enum", "typing"))
 _INERT = frozenset(
     (
         NoneType, bool, int, float, complex, str, bytes, EllipsisType, NotImplementedType, range,
-        slice, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size,
+        slice, torch.dtype, torch.device, torch.layout, torch.memory_format,
         *SYMBOLIC, OpOverload, OpOverloadPacket,
         MethodDescriptorType, WrapperDescriptorType, MemberDescriptorType, GetSetDescriptorType,
         FrameType,
@@ -326,6 +336,7 @@ _OPENERS: dict[type, Callable[[Any], Opened]] = {
     local: lambda value: Opened([value], [(f".{k}", v) for k, v in vars(value).items()], True),
     MappingProxyType: lambda value: Opened((), [("", get_referents(value)[0])]),
     Enum: lambda value: Opened([vars(value)], (), True),
+    BaseException: _open_exception,
 }
 OPENERS: PerClass[Callable[[Any], Opened] | None] = PerClass(__name__, "openers", _find_opener)
 """For each class: what opens an object of it; None: there is nothing to open. Who walks follows

@@ -126,6 +126,15 @@ class Fixed(NamedTuple):
     def read(self) -> Look:
         return Look(b"", None, *[_find(self.owner, name) for name in self.names])
 
+    def describe(self, owner: str) -> str:
+        """How it is called, of an owner that is called so."""
+        what = {CLASS: "class", DEFAULTS: "defaults"}.get(self.names, "content")
+        return f"the {what} of {owner}"
+
+
+CLASS = ("__class__",)
+DEFAULTS = ("__defaults__", "__kwdefaults__")
+
 
 class TorchSettings(NamedTuple):
     """A place: what torch computes by."""

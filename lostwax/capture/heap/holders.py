@@ -116,16 +116,16 @@ def members(container: Any) -> Any:
         return [value for _, value in own_items(container)]
     if isinstance(container, NAMED):
         return container.values()
-    is_odd = isinstance(container, list) and type(container) is not list
-    return [*list.__iter__(container)] if is_odd else container
+    base = find_base(container)  # a subclass's method is the user's
+    return container if type(container) is base else [*base.__iter__(container)]
 
 
 def items(container: Any) -> list[tuple[Any, Any]]:
     """The keys and values in a container or tuple."""
     if isinstance(container, NAMED):
         return own_items(container if isinstance(container, dict) else container.copy())
-    base = next((each for each in _ITERATED if isinstance(container, each)), type(container))
-    values = base.__iter__(container)  # a subclass's method is the user's
+    base = find_base(container)
+    values = base.__iter__(container)
     return [(each, each) for each in values] if base is set else list(enumerate(values))
 
 
@@ -139,13 +139,23 @@ def own_items(container: dict[Any, Any]) -> list[tuple[Any, Any]]:
     return [(key, dict.get(container, key)) for key in list(keys)]
 
 
+def size(container: Any) -> int:
+    """How many values are in a container or tuple."""
+    return int(find_base(container).__len__(container))
+
+
+def find_base(container: Any) -> Any:
+    """Python's own class of a container, whose methods do what is expected of them."""
+    return next((each for each in _BASES if isinstance(container, each)), type(container))
+
+
 def has_items(place: Any) -> bool:
     """Has it keys and values? (An array, or what C keeps, has none.)"""
     return isinstance(place, _WITH_ITEMS)
 
 
 _WITH_ITEMS = (*NAMED, list, set, deque)
-_ITERATED = (tuple, list, set, deque)
+_BASES = (tuple, list, set, deque, OrderedDict, dict)
 
 
 # ----------------------------------------------------------------------------- attributes and slots

@@ -19,6 +19,7 @@ from torch import nn
 from lostwax.bytecode import argument_defaults, closure_variables, outline
 from lostwax.capture.heap.contents import key_of
 from lostwax.capture.heap.edges import CLASSES, open_value
+from lostwax.capture.heap.hidden import Fixed, Hidden
 from lostwax.capture.heap.holders import (
     ClassAttributes,
     NamedAttributes,
@@ -133,7 +134,10 @@ class PathSearch:
                 is_class = isinstance(place, ClassAttributes)
                 at = place.owner.__qualname__ if is_class else path
                 is_itself = place is value and not isinstance(value, local)
-                yield place, path if is_itself else f"{at}."
+                if type(place) is Fixed:
+                    yield place, place.describe(path)
+                else:
+                    yield place, path if is_itself or type(place) is Hidden else f"{at}."
             for step, each in leads:
                 if type(each) not in _DULL:
                     self._left.append((add_step(path, step), each))

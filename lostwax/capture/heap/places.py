@@ -24,7 +24,7 @@ from lostwax.bytecode import (
 from lostwax.cache import PerClass, cached_by_identity
 from lostwax.capture.heap.contents import find_change, key_of, read, read_cell
 from lostwax.capture.heap.edges import CLASS, OPENERS, open_value
-from lostwax.capture.heap.hidden import CALLS, Fixed, Hidden
+from lostwax.capture.heap.hidden import CALLS, DEFAULTS, Fixed, Hidden
 from lostwax.capture.heap.holders import (
     CONTAINERS,
     GONE,
@@ -148,7 +148,8 @@ class Places:
             return
         key = key_of(place)
         if key not in self._found:
-            self._found[key] = Place(name, place, read(place))
+            called = place.describe(name) if type(place) is Fixed else name
+            self._found[key] = Place(called, place, read(place))
 
     def open_any(self, name: str, value: Any) -> Iterable[Named]:
         holders, leads, acts = open_value(value)
@@ -169,7 +170,7 @@ class Places:
             return [] if "stands_for" in vars(function) else closure_variables(function)
         self.functions.append(function)
         self.note(function.__name__, vars(function))
-        self.note(function.__name__, Fixed(function, _DEFAULTS))
+        self.note(function.__name__, Fixed(function, DEFAULTS))
         found: list[Named] = []
         if function.__kwdefaults__:
             self.note(function.__name__, function.__kwdefaults__)
@@ -367,6 +368,5 @@ _IS_TORCHS = PerClass(
 )
 """Are the functions of a module torch's own?"""
 _METHODS = (FunctionType, staticmethod, classmethod, property)
-_DEFAULTS = ("__defaults__", "__kwdefaults__")
 _MOST = 200_000
 """How many values we open at most."""

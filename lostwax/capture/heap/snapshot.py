@@ -25,9 +25,11 @@ from lostwax.capture.heap.holders import (
     GONE,
     NAMED,
     ClassAttributes,
+    find_base,
     items,
     members,
     own_items,
+    size,
 )
 from lostwax.classes import TENSORS
 
@@ -119,9 +121,9 @@ class Snapshot:
         if left:
             known = len(containers)
             self._add_inner(containers, left)
-            empty += [each for each in containers[known:] if not len(each)]
+            empty += [each for each in containers[known:] if type(each) in CONTAINERS and not each]
         children = filter(None, map(_CHILDREN, self._held))
-        return empty, [*children, *(each for each in containers if len(each))]
+        return empty, [*children, *(e for e in containers if type(e) not in CONTAINERS or e)]
 
     def _add_inner(self, containers: list[Any], left: list[Any]) -> None:
         """Add the containers that are deeper; nearly always there are none."""
@@ -211,9 +213,11 @@ class Snapshot:
     def _held_values(self, at: HeldValue, seen: set[int]) -> Iterator[HeldValue]:
         value = at.value
         cls = type(value)
-        if not HOLDERS[cls] or isinstance(value, torch.Tensor) or MOVING[cls]:
+        if not HOLDERS[cls] or isinstance(value, torch.Tensor) or STREAMS[cls]:
             yield at
             return
+        if MOVING[cls]:  # an array, of a class of its own it may have attributes
+            yield at
         is_like = type(at.before) is type(value)
         for part, before in zip(parts(value), parts(at.before if is_like else value), strict=True):
             if key_of(part) not in seen and len(seen) < _MOST:
@@ -281,9 +285,9 @@ def _are_same(containers: Sequence[dict[str, Any]], contents: Sequence[dict[str,
 
 def _holds(container: Any, content: Any) -> bool:
     """Does a container hold the same objects (under the same names) in the same order?"""
-    if len(container) != len(content) or not all(map(is_, members(container), members(content))):
+    if size(container) != len(content) or not all(map(is_, members(container), members(content))):
         return False
-    return not isinstance(container, NAMED) or [*container] == [*content]
+    return not isinstance(container, NAMED) or [*map(_KEY, items(container))] == [*content]
 
 
 def _is_comparable(part: Any, known: Any) -> bool:
@@ -293,15 +297,16 @@ def _is_comparable(part: Any, known: Any) -> bool:
 def _copy(value: Any) -> Any:
     if isinstance(value, dict) and type(value) is not dict:
         return dict(own_items(value))
-    if isinstance(value, (list, set, deque)):
-        its: Any = next(each for each in (list, set, deque) if isinstance(value, each))
-        return its.copy(value)
-    return value.copy()
+    base = find_base(value)
+    if type(value) is base:
+        return value.copy()
+    return base(value if base is set else members(value))  # set looks into it by itself
 
 
 _MOST = 200_000
 """How many containers we look into at most, beside those that modules hold themselves: an object
 may hold all the world."""
+_KEY = itemgetter(0)
 _REGISTERED = itemgetter("_parameters", "_buffers", "_modules")
 _STATE, _CHILDREN = itemgetter("_parameters", "_buffers"), itemgetter("_modules")
 REGISTRIES = frozenset(nn.Module().__dict__)

@@ -20,7 +20,7 @@ from lostwax.capture.example_call import argument_names
 from lostwax.capture.heap.contents import list_items, read_items, stands_for, write
 from lostwax.capture.heap.edges import GENERATORS, IS_CALLED, STREAMS
 from lostwax.capture.heap.functions import cached_results, is_plain
-from lostwax.capture.heap.hidden import Hidden
+from lostwax.capture.heap.hidden import Fixed, Hidden
 from lostwax.capture.heap.holders import GONE, ClassAttributes, SlotAttributes
 from lostwax.capture.heap.moment import Moment, find_python
 from lostwax.capture.heap.paths import PathSearch, join_path
@@ -162,6 +162,8 @@ def name_arguments(
 
 def _describe_moved(holder: Any) -> tuple[str, str]:
     """What has no items: an array, an iterator, a random generator."""
+    if isinstance(holder, Fixed):
+        return "what it was", "another"
     kind = f"a {type(holder).__name__}"
     if GENERATORS[type(holder)]:
         return kind, "drawn from"

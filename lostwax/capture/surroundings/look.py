@@ -193,8 +193,13 @@ class Look:
             self._tensor_paths.append(path)
 
     def _visit_array(self, path: str, value: Any) -> None:
-        self._add(path, WorldEntry("array", None, (value.dtype, value.shape, value.tobytes())))
-        self.places.append(value)
+        bare = np.ndarray.view(value, np.ndarray)  # a subclass's methods may fill it
+        self._add(path, WorldEntry("array", None, (bare.dtype, bare.shape, bare.tobytes())))
+        if self._is_new(value):
+            holders, leads, _ = open_value(value)
+            for place in holders:
+                self._watch(path, place)
+            self._left += [(_join(path, step), each) for step, each in leads]
 
     def _visit_python_module(self, path: str, value: ModuleType) -> None:
         self._add(path, WorldEntry("object", value))

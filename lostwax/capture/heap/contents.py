@@ -213,10 +213,9 @@ def _write_array(array: Any, content: Any) -> None:
 
 
 def _write_bytes(value: Any, content: Any) -> None:
-    if isinstance(value, bytearray):
-        base, new = bytearray, content
-    else:
-        base, new = array, array(content[0], content[1])
+    is_bytes = isinstance(value, bytearray)
+    base: Any = bytearray if is_bytes else array
+    new = content if is_bytes else array(*content)
     with suppress(BufferError):  # somebody looks at its memory, and it has got longer
         base.__setitem__(value, slice(None), new)
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from lostwax.capture.heap.contents import are_same, key_of
-from lostwax.capture.heap.edges import CLASS, HAS_MORE, OBJECTS, is_object
-from lostwax.capture.heap.hidden import Fixed
+from lostwax.capture.heap.edges import HAS_MORE, OBJECTS, is_object
+from lostwax.capture.heap.hidden import CLASS, Fixed
 from lostwax.capture.heap.holders import CONTAINERS, GONE, items
 from lostwax.capture.heap.places import Change, Place, Places
 from lostwax.capture.heap.snapshot import Snapshot

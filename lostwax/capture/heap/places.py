@@ -23,8 +23,8 @@ from lostwax.bytecode import (
 )
 from lostwax.cache import PerClass, cached_by_identity
 from lostwax.capture.heap.contents import find_change, key_of, read, read_cell
-from lostwax.capture.heap.edges import CLASS, OPENERS, open_value
-from lostwax.capture.heap.hidden import CALLS, DEFAULTS, Fixed, Hidden
+from lostwax.capture.heap.edges import OPENERS, open_value
+from lostwax.capture.heap.hidden import CALLS, CLASS, DEFAULTS, Fixed, Hidden
 from lostwax.capture.heap.holders import (
     CONTAINERS,
     GONE,

@@ -31,7 +31,6 @@ from lostwax import bytecode as code_names
 from lostwax.cache import PerClass
 from lostwax.capture.heap.edges import (
     CACHED,
-    CLASS,
     CLASSES,
     GENERATORS,
     HOLDERS,
@@ -46,7 +45,7 @@ from lostwax.capture.heap.functions import (
     reachable_functions,
     unwrap,
 )
-from lostwax.capture.heap.hidden import Fixed, Hidden
+from lostwax.capture.heap.hidden import CLASS, Fixed, Hidden
 from lostwax.capture.heap.holders import GONE, ClassAttributes, has_items, items
 from lostwax.capture.python.functions_run import FunctionKeys
 from lostwax.capture.state.root_module import find_root_module

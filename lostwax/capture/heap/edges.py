@@ -200,7 +200,8 @@ def _open_hidden(value: Any) -> Opened:
 def _open_stream(value: Any) -> Opened:
     is_pythons = hasattr(value, "gi_frame") or GENERATORS[type(value)]
     inside = () if is_pythons else get_referents(value)
-    return Opened([value],
+    return Opened(
+        [value],
         [(f"({i})", each) for i, each in enumerate(inside)],
         True,
     )

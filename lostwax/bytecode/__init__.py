@@ -1,4 +1,4 @@
-"""All reading of bytecode, for Python 3.11 to 3.13: nobody else names the number of an instruction.
+"""The reading of bytecode, for Python 3.11 to 3.13.
 
 Hundreds of functions run in one export, and all of them are read. So an outline looks at the bytes:
 whether an instruction occurs at all is one search in them, and most do not. Who has to know what

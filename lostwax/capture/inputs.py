@@ -22,7 +22,7 @@ from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.state.module_state import ModuleState, StateSlot, check_replacement_type
 from lostwax.capture.state.unkept_changes import note_change
 from lostwax.capture.trace.grad_marks import Holding, check_attributes, refuse_replaced
-from lostwax.capture.trace.python_questions import NotedQuestions
+from lostwax.capture.trace.python_questions import QuestionLog
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.fake.asked_tensor import is_marked_leaf, read_attributes
 from lostwax.fake.storage import FakeStorage
@@ -149,7 +149,7 @@ class CaptureInputs:
         return {self.initial[id(fake)]: slot for slot, fake in self.slots}
 
     def list_assumptions(
-        self, questions: NotedQuestions, grad: bool, constants: list[str]
+        self, questions: QuestionLog, grad: bool, constants: list[str]
     ) -> Iterator[Assumption]:
         """What a call of the program must check about its inputs. `grad`: are gradients enabled?
         `constants`: their names."""

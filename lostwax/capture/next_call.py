@@ -18,9 +18,9 @@ import torch
 
 from lostwax.capture import threads
 from lostwax.capture.heap.contents import read, read_items, write
-from lostwax.capture.heap.edges import WRITTEN
-from lostwax.capture.heap.holders import GONE
-from lostwax.capture.heap.moment import Moment, find_python
+from lostwax.capture.heap.edges import MUTABLE_ARRAYS
+from lostwax.capture.heap.holders import MISSING
+from lostwax.capture.heap.moment import Moment, reachable_state_of
 from lostwax.capture.python.functions_run import find_watcher, let_watch
 from lostwax.capture.state.module_state import PLAIN
 from lostwax.capture.state.unkept_changes import collect_changes
@@ -108,11 +108,11 @@ class _Calling:
 
     def _call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         self._before = [(holder, _put(holder, values)) for holder, values in self._given]
-        found = Moment(find_python(threads.running[-1]))
+        found = Moment(reachable_state_of(threads.running[-1]))
         made = function(*args, **kwargs)
         for (_, holder, _), before, after in found.list_contents():
             old, new = dict(before), dict(after)
-            pairs = {key: (old.get(key, GONE), new.get(key, GONE)) for key in {**old, **new}}
+            pairs = {key: (old.get(key, MISSING), new.get(key, MISSING)) for key in {**old, **new}}
             changed = {key: _find_number(*pair) for key, pair in pairs.items() if _is_other(*pair)}
             for known, values in self._before:  # where it is as it was before the first call
                 if known is holder:
@@ -120,7 +120,9 @@ class _Calling:
             if changed and not isinstance(holder, ContextVar):
                 self.left.append((holder, changed))
         arrays = [
-            each.value for _, each, _ in found.list_changes() if isinstance(each.value, WRITTEN)
+            each.value
+            for _, each, _ in found.list_changes()
+            if isinstance(each.value, MUTABLE_ARRAYS)
         ]
         self.left += [(each, read(each)) for each in arrays if read_items(each) is None]
         return made
@@ -139,12 +141,12 @@ def _put(holder: Any, values: Any) -> Any:
         return whole
     found = dict(read_items(holder) or [])
     write(holder, [*{**found, **values}.items()])
-    return {key: found.get(key, GONE) for key in values}
+    return {key: found.get(key, MISSING) for key in values}
 
 
 def _is_other(old: Any, new: Any) -> bool:
     """Are these numbers or words, and not the same?"""
-    if new is old or not all(each is GONE or isinstance(each, PLAIN) for each in (old, new)):
+    if new is old or not all(each is MISSING or isinstance(each, PLAIN) for each in (old, new)):
         return False
     return type(new) is not type(old) or unwrap(new) != unwrap(old)
 

@@ -47,7 +47,7 @@ def assert_layouts(
 def list_layouts(tracer: Tracer, inputs: CaptureInputs, outputs: Sequence[Any]) -> list[Assumption]:
     """What to ask about the layouts of state: a graph does not assert what its module holds."""
     found: list[Assumption] = []
-    if not tracer.reliance.notes:
+    if not tracer.layout_assumptions.notes:
         return found
     slots = inputs.state_values()
     names = {value: slot.name for value, slot in slots.items()}
@@ -63,7 +63,7 @@ def layouts_relied_on(
 ) -> list[tuple[Value, list[LayoutNote], bool, bool]]:
     """The inputs whose strides matter, and why; whether their offset matters, too, and whether the
     strides of dimensions of size 1 do."""
-    found = tracer.reliance.inputs(inputs, tracer.region.steps, outputs)
+    found = tracer.layout_assumptions.inputs(inputs, tracer.region.steps, outputs)
     return [
         (v, notes, any(n.is_place_of(inputs[v]) for n in notes), any(n.exact for n in notes))
         for v, notes in found.items()
@@ -76,9 +76,9 @@ def check_replaced_layouts(
     """Refuse a tensor in the place of state that does not lie as the first one did. If its layout
     follows that of an input, the program relies on that input's layout from now on."""
     left = {inputs.initial[id(each.fake)]: each for each in replaced}
-    reliance = tracer.reliance
-    while left and reliance.notes:
-        found = reliance.inputs(left, tracer.region.steps, outputs)
+    layout_assumptions = tracer.layout_assumptions
+    while left and layout_assumptions.notes:
+        found = layout_assumptions.inputs(left, tracer.region.steps, outputs)
         if not found:
             return
         for value, notes in found.items():
@@ -92,7 +92,7 @@ def check_replaced_layouts(
             if place is not None and before.offset != now.offset:
                 raise _layout_error(root, place, "storage offset", before.offset, now.offset)
             what = f"what is put in the place of {root.name}"
-            reliance.note(held.tracked.root, what, exact=exact, where=notes[0].where)
+            layout_assumptions.note(held.tracked.root, what, exact=exact, where=notes[0].where)
 
 
 def _strides(t: TensorType, exact: bool) -> list[Any]:

@@ -51,7 +51,7 @@ def select_attributes(held: Held) -> list[tuple[str, Any]]:
     return [each for each in held.items() if each[0] not in INTERNAL_ATTRIBUTES]
 
 
-def is_of_users(name: str) -> bool:
+def is_user_attribute(name: str) -> bool:
     """Is it no attribute of which the house or torch makes use?"""
     return name not in INTERNAL_ATTRIBUTES and name not in _IN_SLOTS
 
@@ -98,7 +98,7 @@ def _ask(name: str, what: str) -> Any:
     """An attribute of tensors that a fake has, too: the observer is told who reads it."""
     own = getattr(torch.Tensor, name)
 
-    def read(self: AskedTensor) -> Any:
+    def read(self: ObservedTensor) -> Any:
         self.fake_mode.observer.note_question(self, what)
         return own.__get__(self)
 
@@ -109,7 +109,7 @@ def _ask_method(name: str, what: str) -> Any:
     """The same of a method."""
     own = getattr(torch.Tensor, name)
 
-    def call(self: AskedTensor, *args: Any, **kwargs: Any) -> Any:
+    def call(self: ObservedTensor, *args: Any, **kwargs: Any) -> Any:
         self.fake_mode.observer.note_question(self, what)
         return own(self, *args, **kwargs)
 
@@ -120,7 +120,7 @@ def _ask_real(name: str) -> Any:
     """The same of a method that the tensor answers which the fake stands for, if there is one."""
     own = getattr(torch.Tensor, name)
 
-    def call(self: AskedTensor) -> Any:
+    def call(self: ObservedTensor) -> Any:
         self.fake_mode.observer.note_question(self, f"{name}()")
         real = self._find_real()
         return own(self if real is None else real)
@@ -131,13 +131,13 @@ def _ask_real(name: str) -> Any:
 def _make_refusal(what: str, instead: str) -> Any:
     """A method that needs the data."""
 
-    def call(self: AskedTensor, *args: Any, **kwargs: Any) -> NoReturn:
+    def call(self: ObservedTensor, *args: Any, **kwargs: Any) -> NoReturn:
         refuse(self, what, instead)
 
     return call
 
 
-class AskedTensor(torch.Tensor):
+class ObservedTensor(torch.Tensor):
     """A tensor without data, as Python sees it."""
 
     __slots__ = ()
@@ -337,7 +337,7 @@ class AskedTensor(torch.Tensor):
         return None
 
     def __bool__(self) -> bool:
-        if self.fake_mode.observer.takes_for_true(self):
+        if self.fake_mode.observer.assumes_true(self):
             torch._check(self.item())
             return True
         t = self.fake_type

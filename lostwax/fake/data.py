@@ -30,7 +30,7 @@ CONSTANT_LIMIT = 64
 """The real value of a constant is kept if it has at most so many elements."""
 
 
-class FreshSizes:
+class UnbackedSizes:
     """Unbacked symbols for one call of a data-dependent operator."""
 
     def __init__(self, env: ShapeEnv | None, operation: str) -> None:
@@ -61,7 +61,7 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
     types, named = mode.types(args, kwargs)
 
     def answer() -> Any:
-        fresh = FreshSizes(mode.shape_env, record.overload._schema.name.removeprefix("aten::"))
+        fresh = UnbackedSizes(mode.shape_env, record.overload._schema.name.removeprefix("aten::"))
         return record.rule(fresh, *types, **named)  # type: ignore[misc]
 
     return mode.wrap(_ask_once(mode, record, args, kwargs, answer))
@@ -70,7 +70,7 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
 # -------------------------------------------------------------------------- the same question again
 
 
-class DataAnswers:
+class DataDependentAnswers:
     """The answers about a tensor's data, and the object that stands for the tensor in questions. It
     lives as long as they do; an `id` could mean another tensor later."""
 
@@ -128,9 +128,9 @@ def _make_key(mode: FakeTensorMode, value: Any, tensors: list[FakeTensor]) -> An
     return value.__class__, value  # 1 and True are equal
 
 
-def _find_answers(fake: FakeTensor) -> DataAnswers:
+def _find_answers(fake: FakeTensor) -> DataDependentAnswers:
     if fake.memo is None:
-        fake.memo = DataAnswers()
+        fake.memo = DataDependentAnswers()
     return fake.memo  # type: ignore[no-any-return]
 
 

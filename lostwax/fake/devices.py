@@ -29,7 +29,7 @@ def mark_device(device: torch.device) -> torch.device:
     return mark
 
 
-def name_meant_device(kwargs: dict[str, Any]) -> None:
+def public_device_of(kwargs: dict[str, Any]) -> None:
     """Let a call that comes from C++ name the device that is meant."""
     device = kwargs["device"]
     if device is not None and device.type == "meta":

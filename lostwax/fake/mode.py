@@ -25,7 +25,7 @@ from lostwax.fake import autocast, data, fallback, rule_cache, shared_rule_cache
 from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.composite import index
 from lostwax.fake.convert import FakeTensorConverter
-from lostwax.fake.devices import concrete_device, name_meant_device
+from lostwax.fake.devices import concrete_device, public_device_of
 from lostwax.fake.observer import Observer
 from lostwax.fake.refusals import RETIRED
 from lostwax.fake.storage import FakeStorage
@@ -111,7 +111,7 @@ class FakeTensorMode(TorchDispatchMode):
         """While an operator is taken apart: the types of devices with autocast. None: no operator
         is."""
         self.stand_ins = autocast.StandIns()
-        rule_cache.forget_if_settings_changed()
+        rule_cache.clear_if_settings_changed()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -183,7 +183,7 @@ class FakeTensorMode(TorchDispatchMode):
             if t is not FakeTensor and fallback.is_foreign(t):
                 return NotImplemented  # a foreign subclass gets its chance first
         if kwargs and "device" in kwargs:
-            name_meant_device(kwargs)
+            public_device_of(kwargs)
         if autocast.is_entered() and func.__class__ is OpOverload:
             return autocast.dispatch(self, func, args, kwargs or {}, self._evaluate_any)
         return self._evaluate_any(func, args, kwargs or {})

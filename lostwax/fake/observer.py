@@ -67,6 +67,6 @@ class Observer:
         """`copy.deepcopy(x)` is to be done. None: a fake copies itself."""
         return None
 
-    def takes_for_true(self, fake: FakeTensor) -> bool:
+    def assumes_true(self, fake: FakeTensor) -> bool:
         """Is `bool(x)` a check that holds, unless the arguments of the call are bad?"""
         return False

@@ -197,7 +197,7 @@ def _remember_fixed(key: Question, answer: Any) -> Any:
     return answer
 
 
-def forget_if_settings_changed() -> None:
+def clear_if_settings_changed() -> None:
     """Forget all answers if the number of threads changed, which the rule of conv3d reads."""
     global _threads
     threads = torch.get_num_threads()

@@ -17,7 +17,7 @@ import torch
 
 from lostwax.classes import SYMBOLIC
 from lostwax.fake.asked_tensor import (
-    AskedTensor,
+    ObservedTensor,
     is_marked,
     read_attributes,
     select_attributes,
@@ -44,7 +44,7 @@ _WithoutDispatch: Any = torch._C._DisableTorchDispatch
 _STRIDED = torch.strided
 
 
-class FakeTensor(AskedTensor):
+class FakeTensor(ObservedTensor):
     """A tensor without data: made by `FakeTensorMode.from_tensor`, or by operators on others."""
 
     # What every fake has, in slots: most never need a dictionary.

@@ -349,17 +349,17 @@ class ShapeEnv:
 
     def minimal_guards(self) -> list[Guard]:
         """Guards that say the same as all of them together: none follows from the others."""
-        return self._implications.find_minimal(self._facts_at_birth(), self.guards)
+        return self._implications.find_minimal(self._initial_facts(), self.guards)
 
     def violations(self) -> list[Violation]:
         """The guards that declared ranges do not imply, each with a fix."""
-        born = self._facts_at_birth()
+        born = self._initial_facts()
         found = (self._declarations.find_violation(born, g) for g in self.minimal_guards())
         return [v for v in found if v is not None]
 
-    def _facts_at_birth(self) -> Facts:
+    def _initial_facts(self) -> Facts:
         """Declared ranges and what holds by nature, without any guard."""
-        facts = self.facts.make_blank()
+        facts = self.facts.make_empty()
         for symbol in self.symbols:
             self._give_range(facts, symbol)
         with self.facts.replaced_by(facts):

@@ -84,7 +84,7 @@ class Implications:
 
         Checked in the order given, they never divide by zero: those that divide by a symbol come
         last."""
-        return put_divisions_last(self._drop_implied(born, guards) if guards else [])
+        return order_guards(self._drop_implied(born, guards) if guards else [])
 
     def is_implied(self, born: Facts, statements: list[Condition], condition: BoolExpr) -> bool:
         """Would a condition be certain, were these statements declared from the start?"""
@@ -136,7 +136,7 @@ class Implications:
         return copy
 
 
-def put_divisions_last(guards: Iterable[Guard]) -> list[Guard]:
+def order_guards(guards: Iterable[Guard]) -> list[Guard]:
     """Those that divide by a symbol last: a guard before them says that it is not zero."""
     return sorted(guards, key=lambda g: bool(_find_divisors(g.cond)))
 
@@ -243,7 +243,7 @@ class Declarations:
             lines.append(_declare(_name(s), *self.bounds.range_of(s.expr)))
         lines.append(f"{dim} = {show(form, {s: _name(s) for s in form.symbols()})}")
         if owner is symbol:
-            statements.append(self._say_residue(symbol, form))
+            statements.append(self._residue_condition(symbol, form))
         else:
             statements.append(self.conditions.is_zero(symbol.expr.subtract(form)))
         return statements, "\n".join(lines)
@@ -256,7 +256,7 @@ class Declarations:
             if (s.root is symbol if s.hidden else self.bounds.range_of(s.expr) != (s.lo, s.hi))
         ]
 
-    def _say_residue(self, symbol: Symbol, form: Expr) -> Condition:
+    def _residue_condition(self, symbol: Symbol, form: Expr) -> Condition:
         """`symbol % n == k` where its form is `n*hidden + k`."""
         head = leading_monomial(form.terms)
         if len(form.terms) != 1 + (() in form.terms) or len(head) != 1:

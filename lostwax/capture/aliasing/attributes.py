@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from lostwax.errors import CaptureError
-from lostwax.fake.asked_tensor import Held, is_of_users, read_attributes, select_attributes
+from lostwax.fake.asked_tensor import Held, is_user_attribute, read_attributes, select_attributes
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity
 from lostwax.location import PASSING_ON
@@ -24,7 +24,7 @@ from lostwax.undo.undo import Undo
 PASSING_ON.add(__file__)
 
 
-class JoinedAttributes:
+class MergedAttributes:
     """The tensors of one capture of which data decide what is on them."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ def watch_tensors(undo: Undo) -> None:
 
 
 def _put(self: FakeTensor, name: str, value: Any) -> None:
-    is_other = is_of_users(name) and read_attributes(self).get(name, self) is not value
+    is_other = is_user_attribute(name) and read_attributes(self).get(name, self) is not value
     object.__setattr__(self, name, value)
     if is_other and name in read_attributes(self):
         self.fake_mode.observer.note_put(self, name)

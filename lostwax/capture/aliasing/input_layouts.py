@@ -94,7 +94,7 @@ class LayoutAssumptions:
         if not _follows_layout(root.value, before):
             self._overwritten[root.value] = root, before
 
-    def note_handed(self, root: Root, other: Root) -> None:
+    def note_passed_on(self, root: Root, other: Root) -> None:
         """`other`, the result of a branch or loop, is in eager the same tensor as `root`."""
         self.notes += [n._replace(other=other) for n in self.notes if n.other is root]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lostwax.capture.aliasing.timeline import Timeline
 
 
-class Doubt(NamedTuple):
+class MaybeView(NamedTuple):
     """A copy that may be a view."""
 
     source: Root
@@ -68,7 +68,7 @@ class MaybeViews:
     """The doubts of one capture, and the writes that may show them."""
 
     def __init__(self) -> None:
-        self._doubts: list[Doubt] = []
+        self._doubts: list[MaybeView] = []
         self._writes: dict[Root, list[Moment]] = {}
         self._changes: dict[Root, list[Moment]] = {}
         """Of sizes and strides: `x.t_()`."""
@@ -85,7 +85,7 @@ class MaybeViews:
         t, size = source.fake_type, out.fake_type.size
         if a.root is b.root:
             return
-        doubt = Doubt(a.root, a.value, b.root, b.value, at, what, t, size, where)
+        doubt = MaybeView(a.root, a.value, b.root, b.value, at, what, t, size, where)
         if doubt not in self._doubts[-1:]:  # an operator may be asked more than once
             self._doubts.append(doubt)
 
@@ -95,7 +95,7 @@ class MaybeViews:
     def note_change(self, root: Root, at: Moment) -> None:
         self._changes.setdefault(root, []).append(at)
 
-    def note_handed(self, root: Root, other: Root, value: Value) -> None:
+    def note_passed_on(self, root: Root, other: Root, value: Value) -> None:
         """`other`, which has this value, is in eager the same tensor as `root`."""
         self._handed.setdefault(root, []).append((other, value))
         self._handed.setdefault(other, []).append((root, root.value))
@@ -115,7 +115,7 @@ class MaybeViews:
         finally:
             env.where = before
 
-    def _matters(self, doubt: Doubt, timeline: Timeline) -> bool:
+    def _matters(self, doubt: MaybeView, timeline: Timeline) -> bool:
         """Is one side written to, and the other one seen afterwards?"""
         writes = self._writes
         if doubt.may_be_itself and self._changes:
@@ -136,14 +136,16 @@ class MaybeViews:
                 return True
         return False
 
-    def _find_sharing(self, doubt: Doubt, root: Root) -> dict[Root, list[Value]]:
+    def _find_sharing(self, doubt: MaybeView, root: Root) -> dict[Root, list[Value]]:
         """What may share memory with a root because of the other doubts, each with its values."""
         found: dict[Root, list[Value]] = {root: []}
         left = [root]
         while left:
             at = left.pop()
-            doubts = [each for each in self._doubts if each is not doubt]
-            pairs = [(each.source, each.copy) for each in doubts if at in (each.source, each.copy)]
+            maybe_views = [each for each in self._doubts if each is not doubt]
+            pairs = [
+                (each.source, each.copy) for each in maybe_views if at in (each.source, each.copy)
+            ]
             pairs += [(at, other) for other, _ in self._handed.get(at, ())]
             for other in (each for pair in pairs for each in pair):
                 if other not in found:
@@ -160,7 +162,7 @@ class MaybeViews:
         return found
 
 
-def _explain_refusal(doubt: Doubt) -> CaptureError:
+def _explain_refusal(doubt: MaybeView) -> CaptureError:
     return CaptureError(
         f"{doubt.what} of a tensor of size {show(doubt.type.size)} shares memory with it at the "
         "example's sizes, but not at all sizes, and one of the two is written to.\n"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.capture.control.lifting import Lifting, line_of
-from lostwax.capture.control.loose_sizes import LooseSizes
+from lostwax.capture.control.loose_sizes import LoopCarriedSizes
 from lostwax.capture.control.scope import (
     RecordedFunction,
     Scope,
@@ -73,12 +73,14 @@ class Loop:
         """What each iteration gets of the tensors that the loop goes over."""
         self.rest: list[Slot] = []
         """The tensors and buffers that are handed on because the body writes to them."""
-        self._sizes = LooseSizes(tracer.shape_env, what)
+        self._sizes = LoopCarriedSizes(tracer.shape_env, what)
         self._names: Sequence[str] = ()
 
     # -------------------------------------------------------------------------------------- inputs
 
-    def hand_on(self, leaf: Any, limits: tuple[int | None, int | None] = (None, None)) -> Slot:
+    def pass_to_next_iteration(
+        self, leaf: Any, limits: tuple[int | None, int | None] = (None, None)
+    ) -> Slot:
         """The body gets this at first, and then what it returns for it. `limits` are those of a
         number."""
         if isinstance(leaf, torch.Tensor):
@@ -289,7 +291,7 @@ class Loop:
         if (is_resized and not (t.is_contiguous and new.is_contiguous)) or (
             not are_equal(t.stride, new.stride) and find_order(t, new) is None
         ):
-            raise self._lie_differently(name, t, leaf)
+            raise self._layouts_differ(name, t, leaf)
 
     def open_sizes(self) -> bool:
         """Does the body return other sizes than it is handed? Then these are numbers that each turn
@@ -305,7 +307,7 @@ class Loop:
         types = [slot.type for slot in (*self.carried, *self.rest)]
         return self._sizes.make_result_types(types)
 
-    def check_first_turn(self, body: RecordedFunction) -> None:
+    def check_first_iteration(self, body: RecordedFunction) -> None:
         """Refuse a body that the first turn could not run: `h = h + x` needs one size of h."""
         refuted = self._sizes.find_refuted(body)
         for slot, leaf, name in zip(self.carried, body.leaves, self._names, strict=False):
@@ -324,7 +326,7 @@ class Loop:
             "y.expand_as(x); or begin with that type"
         )
 
-    def _lie_differently(self, name: str, t: TensorType, leaf: Value) -> CaptureError:
+    def _layouts_differ(self, name: str, t: TensorType, leaf: Value) -> CaptureError:
         assert leaf.type is not None
         was, now = (f"[{', '.join(map(str, each.stride))}]" for each in (t, leaf.type))
         return CaptureError(
@@ -363,7 +365,7 @@ class Loop:
     def find_additional(self, lifting: Lifting) -> list[Any]:
         return lifting.operands[len(self.inputs) :]
 
-    def hand_back(self, results: Sequence[Any]) -> None:
+    def return_carried(self, results: Sequence[Any]) -> None:
         """After the loop: what it has written to has the values of the last iteration."""
         for symbol in self._sizes.symbols:
             self.tracer.ended[symbol] = f"the body of {self.what}"
@@ -426,11 +428,11 @@ class Loop:
     def _note_handed(self, roots: Sequence[Root | None]) -> None:
         """In eager the first iteration has what the loop began with, and the next one what this one
         hands on."""
-        doubts = self.tracer.doubts
+        maybe_views = self.tracer.maybe_views
         for slot, handed in zip((*self.carried, *self.slices), roots, strict=False):
             for root in (slot.start, handed if slot in self.carried else None):
-                if doubts and root is not None and slot.type is not None:
-                    doubts.note_handed(root, slot.object.tracked.root, slot.inside)
+                if maybe_views and root is not None and slot.type is not None:
+                    maybe_views.note_passed_on(root, slot.object.tracked.root, slot.inside)
 
 
 def describe_type(t: TensorType) -> str:

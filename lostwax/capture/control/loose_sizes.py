@@ -24,7 +24,7 @@ class _Number(NamedTuple):
     least: int
 
 
-class LooseSizes:
+class LoopCarriedSizes:
     """The sizes of one loop that change."""
 
     def __init__(self, env: ShapeEnv, what: str) -> None:

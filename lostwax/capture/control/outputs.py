@@ -55,7 +55,7 @@ class Merger:
             assert b.type is not None
             found = self._merge_tensors(place, a, b)
             if found is None:
-                raise self._lie_differently(place, a, b)
+                raise self._layouts_differ(place, a, b)
             return found
         if not isinstance(a, Value) and not isinstance(b, Value):
             a, b = _simplify(a), _simplify(b)
@@ -100,7 +100,7 @@ class Merger:
             return None
         return TensorType(tuple(sizes), s.dtype, s.device, lay_out(sizes, order))
 
-    def _lie_differently(self, place: str, a: Value, b: Value) -> CaptureError:
+    def _layouts_differ(self, place: str, a: Value, b: Value) -> CaptureError:
         one, other = (describe(each, with_strides=True) for each in (a, b))
         return self._disagree(place, one, other, ALIKE)
 

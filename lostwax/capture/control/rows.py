@@ -64,7 +64,7 @@ def record_scan(
     length = _find_length(tracer, xs, "scan")
     count = len(init)
     for each in init:
-        loop.hand_on(each)
+        loop.pass_to_next_iteration(each)
     for x in xs:
         loop.take_rows(x)
     body = loop.record_body(combine_fn, additional_inputs, _Rows(loop, count).check)
@@ -80,7 +80,7 @@ def append_scan(
     on, as it is after the loop, and what is stacked."""
     tracer, count = loop.tracer, len(loop.carried)
     loop.check_apart(body)
-    loop.check_first_turn(body)
+    loop.check_first_iteration(body)
     _demand_outside(tracer, body.scope)
     handed, rows = body.leaves[:count], body.leaves[count:]
     slots = [*loop.carried, *loop.rest]
@@ -98,7 +98,7 @@ def append_scan(
     step = tracer.append_step(torch.ops.higher_order.scan, operands, {})
     stacked = _stack_types(returned[len(slots) :], length)
     results = new_results(tracer, step, [*loop.find_result_types(), *stacked])
-    loop.hand_back(results[count : len(slots)])
+    loop.return_carried(results[count : len(slots)])
     return [*results[:count], *results[len(slots) :]]
 
 

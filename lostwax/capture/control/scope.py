@@ -263,8 +263,8 @@ def find_order(s: TensorType, t: TensorType) -> list[int] | None:
     order, left = list[int](), [*range(s.ndim)]
     expected: tuple[Size, Size] = (1, 1)
     while left:
-        next_one = [d for d in reversed(left) if _lies_next(s, d, expected[0])]
-        both = [d for d in next_one if _lies_next(t, d, expected[1])]
+        next_one = [d for d in reversed(left) if _is_next_in_memory(s, d, expected[0])]
+        both = [d for d in next_one if _is_next_in_memory(t, d, expected[1])]
         if not both:
             return None
         order.append(both[0])
@@ -274,7 +274,7 @@ def find_order(s: TensorType, t: TensorType) -> list[int] | None:
     return order
 
 
-def _lies_next(t: TensorType, d: int, stride: Size) -> bool:
+def _is_next_in_memory(t: TensorType, d: int, stride: Size) -> bool:
     return any(known(eq(a, b)) is True for a, b in ((t.stride[d], stride), (t.size[d], 1)))
 
 
@@ -310,9 +310,9 @@ class RecordedFunction(NamedTuple):
             if root is None or not isinstance(result, FakeTensor):
                 continue
             tracer = self.scope.tracer
-            if tracer.doubts:
-                tracer.doubts.note_handed(root, result.tracked.root, result.tracked.value)
-            tracer.reliance.note_handed(root, result.tracked.root)
+            if tracer.maybe_views:
+                tracer.maybe_views.note_passed_on(root, result.tracked.root, result.tracked.value)
+            tracer.layout_assumptions.note_passed_on(root, result.tracked.root)
             shared = tracer.maybe_shared
             if root not in self.scope.made or root in others or root in shared:
                 shared[result.tracked.root] = shared[root] = self.scope.what

@@ -40,7 +40,7 @@ class Turns(NamedTuple):
 def take_selections(loop: Loop, body: RecordedFunction, turns: Turns) -> None:
     """Let the body have rows for what it selects."""
     scope, tracer = body.scope, loop.tracer
-    if tracer.doubts:  # they are about views, and a row would be none
+    if tracer.maybe_views:  # they are about views, and a row would be none
         return
     kept: list[Step] = []
     begins: dict[Value, Size] = {}

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.modules.module import _has_any_global_hook
 
-from lostwax.capture.heap.moment import Moment, find_python
+from lostwax.capture.heap.moment import Moment, reachable_state_of
 from lostwax.capture.heap.places import Change
 from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.trace.tracer import Tracer
@@ -40,16 +40,16 @@ class SideEffects:
     them: while none has changed anything, what was before the first of them is before all."""
 
     def __init__(self, tracer: Tracer, functions: Sequence[Callable[..., Any]]) -> None:
-        self._before = Moment(find_python(tracer), is_whole=bool(_has_any_global_hook()))
+        self._before = Moment(reachable_state_of(tracer), is_whole=bool(_has_any_global_hook()))
         for each in functions:
             self._before.own.add("a value", each)
-        self._before.look_further()
+        self._before.extend_to_modules()
         self._buffers = [(buffers, buffers.copy()) for buffers in self._before.buffers]
 
     def take_arguments(self, args: Sequence[Any]) -> None:
         """What a function is given is not its own, either."""
         self._before.own.add("an argument", args)
-        self._before.look_further()
+        self._before.extend_to_modules()
 
     def take_buffers(self) -> list[ReplacedBuffer]:
         """The buffers that were replaced; they are put back."""

@@ -58,7 +58,7 @@ class _While:
         loop = self.loop
         leaves, structure = pytree.tree_flatten(carried)
         for leaf in leaves:
-            loop.hand_on(leaf)
+            loop.pass_to_next_iteration(leaf)
         names = list(leaf_paths(structure, "carried_inputs"))
         loop.check_starts(leaves, names)
 
@@ -113,7 +113,7 @@ def append_while(
     as it is after the loop."""
     tracer, (holds,) = loop.tracer, condition.leaves
     loop.check_apart(body)
-    loop.check_first_turn(body)
+    loop.check_first_iteration(body)
     values = [*body.leaves, *loop.find_values_after(body)]
     slots = [*loop.carried, *loop.rest]
     returned = body.scope.return_new(values, [slot.type for slot in slots])
@@ -134,7 +134,7 @@ def append_while(
     ]
     results = new_results(tracer, step, types)
     count = len(loop.carried)
-    loop.hand_back(results[count:])
+    loop.return_carried(results[count:])
     loop.note_sharing(body, results[:count])
     loop.note_starts(results[:count])
     return results[:count]

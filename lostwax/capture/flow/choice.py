@@ -17,12 +17,12 @@ from lostwax.branches import is_caught_above
 from lostwax.capture.control.cond import append_cond, find_facts, read_predicate
 from lostwax.capture.control.scope import Scope
 from lostwax.capture.flow.lists.choices import find_tails, merge_tails
-from lostwax.capture.flow.lists.growing import GrowingList
+from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.lists.growth import find_makers
 from lostwax.capture.flow.merging import (
     NOTHING,
     Build,
-    Differ,
+    MergeConflict,
     Merging,
     Outcome,
     is_same_number,
@@ -30,13 +30,13 @@ from lostwax.capture.flow.merging import (
     refuse_numbers,
 )
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
-from lostwax.capture.flow.retry import SidesDiffer
+from lostwax.capture.flow.retry import BranchesDiffer
 from lostwax.capture.flow.rewriting.names import LEFT, RESULT, is_of_hooks, is_ours, show_name
 from lostwax.capture.flow.truths import KEPT, UNSET, find_known, make_tensor
-from lostwax.capture.heap.holders import GONE, Content, TensorAttributes
-from lostwax.capture.heap.moment import ChangedPlace, Changes, Unmovable
+from lostwax.capture.heap.holders import MISSING, Content, TensorAttributes
+from lostwax.capture.heap.moment import ChangedPlace, Changes, NotRestorableError
 from lostwax.capture.python.module_hooks import find_kept
-from lostwax.capture.trace.gradient_steps import hand_through
+from lostwax.capture.trace.gradient_steps import pass_gradient_through
 from lostwax.capture.trace.refusals import refuse_symbol
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError, asks_data
@@ -180,7 +180,7 @@ class Choice:
     def _take_changes(self) -> Changes:
         try:
             return self._heap.take_changes()
-        except Unmovable as error:
+        except NotRestorableError as error:
             raise CaptureError(
                 f"the {self.side} side of an `if` on data changes {error.what}, and that cannot be "
                 f"undone.\n  at {self._where}\n"
@@ -237,9 +237,9 @@ class Choice:
         try:
             variables = self._plan_variables(merging)
             places = self._plan_places(merging)
-        except Differ as error:
+        except MergeConflict as error:
             at = (self._site.line, self._site.column)
-            raise SidesDiffer(self._frame.f_code, at, self._where, error) from None
+            raise BranchesDiffer(self._frame.f_code, at, self._where, error) from None
         results = self._append(merging)
         self._given = {name: build(results) for name, build in variables.items()}
         for place, content in places:
@@ -249,29 +249,29 @@ class Choice:
         found: dict[str, Build] = {}
         for name in self._names:
             t, f = (
-                merging_side.variables.get(name, GONE)
+                merging_side.variables.get(name, MISSING)
                 for merging_side in (merging.true, merging.false)
             )
-            if name not in self._live or (t is GONE and f is GONE):
+            if name not in self._live or (t is MISSING and f is MISSING):
                 found[name] = lambda _: UNSET
                 continue
             if name == RESULT and type(t) is not type(f):
                 t, f = self._find_returned(t, f)
-            left = merging.true if t is GONE else merging.false
-            if (t is GONE or f is GONE) and self._never_reads(left, name):
-                t, f = (NOTHING if each is GONE else each for each in (t, f))
+            left = merging.true if t is MISSING else merging.false
+            if (t is MISSING or f is MISSING) and self._never_reads(left, name):
+                t, f = (NOTHING if each is MISSING else each for each in (t, f))
                 found[name] = merging.merge(show_name(name), t, f, is_ours=True)
                 continue
-            if t is GONE or f is GONE:
-                side = "the True side" if f is GONE else "the False side"
-                raise Differ(f"{show_name(name)} is set on {side} only")
+            if t is MISSING or f is MISSING:
+                side = "the True side" if f is MISSING else "the False side"
+                raise MergeConflict(f"{show_name(name)} is set on {side} only")
             found[name] = merging.merge(show_name(name), t, f, is_ours(name))
         return found
 
     def _find_returned(self, t: Any, f: Any) -> tuple[Any, Any]:
         """What the caller goes on with: a module's hook that returns None keeps what there is."""
         kept = find_kept(self._frame)
-        if kept is None or any(each is NOTHING or each is GONE for each in (t, f)):
+        if kept is None or any(each is NOTHING or each is MISSING for each in (t, f)):
             return t, f
         return kept.take(t), kept.take(f)
 
@@ -290,12 +290,12 @@ class Choice:
                 found.append((place, self._plan_attributes(merging, place, dict(t), dict(f))))
                 continue
             tails = find_tails(place, t, f)
-            if tails is not None and isinstance(place.holder, GrowingList):
+            if tails is not None and isinstance(place.holder, ListOfUnknownLength):
                 found.append((place, merge_tails(merging, place, tails, self._where)))
                 continue
             try:
                 content = merging.merge_content(place.name, t, f)
-            except Differ as error:
+            except MergeConflict as error:
                 if tails is not None:
                     error.makers = find_makers(place.holder, self._frame)
                 raise
@@ -311,7 +311,7 @@ class Choice:
         """What is put on a tensor: what cannot be one is refused where it is asked for; and
         here, if the next call would find it."""
         for key in {**t, **f} if place.is_lasting else ():
-            if not is_same_number(t.get(key, GONE), f.get(key, GONE)):
+            if not is_same_number(t.get(key, MISSING), f.get(key, MISSING)):
                 raise CaptureError(
                     f"data decide what is put on a tensor that is there before the call, {key}.\n"
                     f"  at {self._where}\n"
@@ -341,7 +341,7 @@ class Choice:
         if not (pairs or _has_effects(true.scope) or _has_effects(false.scope)):
             return []
         values = [a for a, _ in pairs], [b for _, b in pairs]
-        with hand_through(self._tracer, (*values[0], *values[1])):
+        with pass_gradient_through(self._tracer, (*values[0], *values[1])):
             leaves = append_cond(
                 self._tracer, self._condition, [], (true.scope, false.scope), values, types
             )

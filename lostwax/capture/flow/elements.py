@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from lostwax.capture.flow.retry import MoreElements
+from lostwax.capture.flow.retry import PickNeedsMoreElements
 from lostwax.capture.flow.rewriting.picks import Pick
 from lostwax.capture.flow.truths import KEYS, combine, is_open_number, make_tensor
 from lostwax.errors import CaptureError
@@ -25,7 +25,7 @@ _LISTS = (list, tuple, nn.ModuleList, nn.Sequential, nn.ParameterList)
 _DICTS = (dict, nn.ModuleDict, nn.ParameterDict)
 
 
-class Pickable(NamedTuple):
+class IndexedByData(NamedTuple):
     """Those of which data pick one."""
 
     values: Any
@@ -133,7 +133,7 @@ def _check_count(count: int, pick: Pick, frame: FrameType) -> None:
             instead="pick a row of one tensor, torch.stack(tensors)[i]",
         )
     if count > pick.most:
-        raise MoreElements(frame, pick._replace(most=count))
+        raise PickNeedsMoreElements(frame, pick._replace(most=count))
 
 
 def _is_read_as(values: Any, kinds: tuple[type, ...]) -> bool:

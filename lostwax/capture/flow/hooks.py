@@ -13,7 +13,7 @@ import torch
 
 from lostwax.capture import threads
 from lostwax.capture.flow.choice import Choice, Site
-from lostwax.capture.flow.elements import Pickable, find_key
+from lostwax.capture.flow.elements import IndexedByData, find_key
 from lostwax.capture.flow.items import (
     Items,
     count_items,
@@ -22,7 +22,7 @@ from lostwax.capture.flow.items import (
     list_values,
     slice_items,
 )
-from lostwax.capture.flow.lists.growing import GrowingList
+from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.merging import NOTHING
 from lostwax.capture.flow.repetition import LoopSite, WhileRecorder
 from lostwax.capture.flow.rewriting.picks import Pick
@@ -112,7 +112,7 @@ class CaptureHooks(Hooks):
 
     def length(self, values: Any) -> Any:
         """`len(values)`, which is a symbolic number where data decide how long a tensor is."""
-        if isinstance(values, GrowingList):
+        if isinstance(values, ListOfUnknownLength):
             return values.count_elements()
         if threads.is_capturing() and type(values) is FakeTensor and values.ndim:
             size = values.shape[0]
@@ -154,18 +154,18 @@ class CaptureHooks(Hooks):
 
     def is_outside(self, index: Any, *of: Any) -> Any:
         """Would Python find no such element (`elements.Pickable`)?"""
-        return Pickable(*of).exclude(index) if threads.is_capturing() else False
+        return IndexedByData(*of).exclude(index) if threads.is_capturing() else False
 
     def miss(self, *of: Any) -> Exception:
         """What is raised then."""
-        return Pickable(*of).miss()
+        return IndexedByData(*of).miss()
 
     def find_place(self, index: Any, *of: Any) -> Any:
         """The index; if data decide it, as a number from 0 on."""
         *of_what, pick = of
         if not threads.is_capturing():
             return index
-        return Pickable(*of_what).find_place(index, Pick(*pick), sys._getframe(1))
+        return IndexedByData(*of_what).find_place(index, Pick(*pick), sys._getframe(1))
 
     def find_key(self, values: Any, key: Any, pick: Any) -> Any:
         """Which of its elements a dict gives for a key that data decide, by its place; None, if
@@ -205,24 +205,26 @@ class CaptureHooks(Hooks):
 
     def make_list(self, values: list[Any]) -> list[Any]:
         """A list to which a loop will append."""
-        if not threads.is_capturing() or isinstance(values, GrowingList):
+        if not threads.is_capturing() or isinstance(values, ListOfUnknownLength):
             return values
-        return GrowingList(values)
+        return ListOfUnknownLength(values)
 
     def spread(self, values: list[Any], more: Any) -> list[Any]:
         """`[*values, *more]`, of a list that nobody else has."""
-        if isinstance(more, GrowingList) and not isinstance(values, GrowingList):
-            values = GrowingList(values)
+        if isinstance(more, ListOfUnknownLength) and not isinstance(values, ListOfUnknownLength):
+            values = ListOfUnknownLength(values)
         values += more
         return values
 
     def join(self, values: list[Any], more: Any) -> Any:
         """`values + more`, of a list that nobody else has."""
-        return (GrowingList(values) if isinstance(more, GrowingList) else values) + more
+        return (
+            ListOfUnknownLength(values) if isinstance(more, ListOfUnknownLength) else values
+        ) + more
 
     def copy(self, function: Any, values: Any) -> Any:
         """`list(values)`; or `tuple(values)`, which torch takes for the same."""
-        return values.copy() if isinstance(values, GrowingList) else function(values)
+        return values.copy() if isinstance(values, ListOfUnknownLength) else function(values)
 
     def know(self, test: Any) -> Any:
         """A condition by which a generator goes on to yield."""

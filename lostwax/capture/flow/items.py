@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from lostwax.capture import threads
-from lostwax.capture.flow.lists.growing import GrowingList
+from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.truths import UNSET, find_known, is_open_number
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap
@@ -186,7 +186,7 @@ def _find_open(values: Any) -> Elements | None:
         return values
     if isinstance(values, Count):
         return Elements(values.length, lambda at: values.start + at * values.step)
-    if isinstance(values, GrowingList):
+    if isinstance(values, ListOfUnknownLength):
         span = values.find_span()
         return None if span is None else Elements(span.length, span.take)
     if type(values) is FakeTensor and values.ndim and is_open_number(values.shape[0]):
@@ -226,7 +226,7 @@ def list_values(part: Any) -> Any:
 
 
 _PLAIN: tuple[Any, ...] = (
-    *(list, tuple, range, dict, set, frozenset, str, torch.Size, OrderedDict, GrowingList),
+    *(list, tuple, range, dict, set, frozenset, str, torch.Size, OrderedDict, ListOfUnknownLength),
     *(type({}.items()), type({}.keys()), type({}.values())),
     *(nn.ModuleList, nn.ModuleDict, nn.Sequential, nn.ParameterList),
 )

@@ -2,7 +2,7 @@
 
 The two are walked side by side: variables, and all that has changed. Tensors that differ become
 results of the operator, whichever way it goes; so do numbers and truths. Objects that each way has
-made for itself become one. What cannot be one is told (`Differ`). Must not record.
+made for itself become one. What cannot be one is told (`MergeConflict`). Must not record.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import torch
 from lostwax.capture.aliasing.attributes import list_attributes
 from lostwax.capture.control.outputs import ALIKE, Merger, Side, describe
 from lostwax.capture.control.scope import RecordedFunction, Scope
-from lostwax.capture.flow.numbers import FLOATS, find_kind, hold_number
+from lostwax.capture.flow.numbers import FLOATS, find_kind, number_to_tensor
 from lostwax.capture.flow.rewriting.names import show_name
 from lostwax.capture.flow.truths import make_tensor
 from lostwax.capture.heap.edges import parts
-from lostwax.capture.heap.holders import GONE, Content, items
-from lostwax.capture.heap.moment import ChangedPlace, Changes, Moment, find_python
+from lostwax.capture.heap.holders import MISSING, Content, items
+from lostwax.capture.heap.moment import ChangedPlace, Changes, Moment, reachable_state_of
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
@@ -44,7 +44,9 @@ Makers = Sequence[tuple[CodeType, list[str]]]
 
 def look_at(tracer: Tracer, variables: Mapping[str, Any]) -> Moment:
     """This moment, with these variables of a function."""
-    return Moment(find_python(tracer), [(show_name(name), v) for name, v in variables.items()])
+    return Moment(
+        reachable_state_of(tracer), [(show_name(name), v) for name, v in variables.items()]
+    )
 
 
 def refuse_numbers(place: ChangedPlace, key: Any, values: Sequence[Any], where: Location) -> None:
@@ -58,7 +60,7 @@ def refuse_numbers(place: ChangedPlace, key: Any, values: Sequence[Any], where: 
         )
 
 
-class Differ(Exception):
+class MergeConflict(Exception):
     """The two ways have left what cannot be one value."""
 
     def __init__(self, what: str, instead: str = "", makers: Makers = ()) -> None:
@@ -119,7 +121,7 @@ class Outcome:
         if root not in self.scope.writes:
             return Logged(tensor, tracer.value_of(fake), root)
         if fake.tracked is not root:
-            raise Differ("a view of a tensor that one side writes to")
+            raise MergeConflict("a view of a tensor that one side writes to")
         return Logged(tensor, self.scope.writes[root], root)
 
     def find_attributes(self, tensor: torch.Tensor) -> dict[str, Any]:
@@ -203,7 +205,7 @@ class Merging:
             return self._merge_tensors(name, t, f)
         are_truths = isinstance(t, bool) and isinstance(f, bool) and t is not f
         if are_truths and not (self._joins_truths or is_ours):
-            raise Differ(self._tell(name, t, f))
+            raise MergeConflict(self._tell(name, t, f))
         kinds = find_kind(t), find_kind(f)
         if all(kinds) and FLOATS not in kinds:
             return self._merge_numbers(name, t, f)
@@ -213,11 +215,11 @@ class Merging:
         if type(t) is not type(f):
             is_tensor = any(isinstance(each, torch.Tensor) for each in (t, f))
             instead = _TENSOR_TOO if is_tensor and any(is_atom) else advise_plain(t, f)
-            raise Differ(self._tell(name, t, f), instead)
+            raise MergeConflict(self._tell(name, t, f), instead)
         if is_atom[0] or callable(t):
             if t is f or (not callable(t) and are_alike(t, f)):
                 return lambda _: f
-            raise Differ(self._tell(name, t, f), advise_plain(t, f))
+            raise MergeConflict(self._tell(name, t, f), advise_plain(t, f))
         return self._merge_objects(name, t, f)
 
     def _merge_tensors(self, name: str, t: torch.Tensor, f: torch.Tensor) -> Build:
@@ -227,7 +229,7 @@ class Merging:
             # and so is what was put on it.
             return lambda _: f
         if any(map(_is_own_leaf, (t, f))):
-            raise Differ(f"{name} is a leaf, which requires gradients, on one side")
+            raise MergeConflict(f"{name} is a leaf, which requires gradients, on one side")
         made = self._return(name, one.value, other.value, (one, other))
         mine, theirs = self.true.find_attributes(t), self.false.find_attributes(f)
         builds, differing = self.merge_attributes(name, mine, theirs)
@@ -257,10 +259,10 @@ class Merging:
         builds: dict[str, Build] = {}
         differing = set[str]()
         for key in {**mine, **theirs}:
-            t, f = (each.get(key, GONE) for each in (mine, theirs))
+            t, f = (each.get(key, MISSING) for each in (mine, theirs))
             try:
                 builds[key] = self.merge(f"{name}.{key}", t, f)
-            except Differ:
+            except MergeConflict:
                 if is_of_the_class(key):  # which would be found in its place
                     raise
                 differing.add(key)
@@ -275,7 +277,7 @@ class Merging:
             as_number = self._return(name, numbers[0], numbers[1])
             return lambda results: wrap(eq(unwrap(as_number(results)), 1))
         if not all(isinstance(x, (int, Expr)) and not isinstance(x, bool) for x in (a, b)):
-            raise Differ(self._tell(name, t, f))
+            raise MergeConflict(self._tell(name, t, f))
         return self._return(name, a, b)
 
     def _merge_floats(self, name: str, t: Any, f: Any) -> Build:
@@ -283,7 +285,7 @@ class Merging:
         if is_same_number(t, f):
             return lambda _: f
         one, other = (
-            side.find(side.make(partial(hold_number, value)))
+            side.find(side.make(partial(number_to_tensor, value)))
             for side, value in ((self.true, t), (self.false, f))
         )
         as_tensor = self._return(name, one.value, other.value, (one, other))
@@ -322,18 +324,22 @@ class Merging:
         """Two objects that the ways have made, each for itself."""
         ones, others = self._partners
         if ones.setdefault(id(t), f) is not f or others.setdefault(id(f), t) is not t:
-            raise Differ(f"{name} is an object that the two sides share in different ways")
+            raise MergeConflict(f"{name} is an object that the two sides share in different ways")
         if isinstance(t, (set, frozenset)):
             if not all(isinstance(x, ATOMS) for x in (*t, *f)) or t != f:
-                raise Differ(f"{name} is a set whose elements are not the same on both sides")
+                raise MergeConflict(
+                    f"{name} is a set whose elements are not the same on both sides"
+                )
             return lambda _: f
         if isinstance(t, tuple):
             return self._merge_tuples(name, t, f)
         if self._heap.knows(t) or self._heap.knows(f):
-            raise Differ(f"{name} is another object on the True side than on the False side")
+            raise MergeConflict(f"{name} is another object on the True side than on the False side")
         mine, theirs = parts(t), parts(f)
         if not mine:
-            raise Differ(f"{name} is a {type(t).__name__}, of which we do not know what is in it")
+            raise MergeConflict(
+                f"{name} is a {type(t).__name__}, of which we do not know what is in it"
+            )
         builds = [
             (part, self.merge_content(name, items(one), items(part)))
             for one, part in zip(mine, theirs, strict=True)
@@ -348,7 +354,9 @@ class Merging:
 
     def _merge_tuples(self, name: str, t: Any, f: Any) -> Build:
         if len(t) != len(f):
-            raise Differ(f"{name} has {len(t)} elements on one side, and {len(f)} on the other")
+            raise MergeConflict(
+                f"{name} has {len(t)} elements on one side, and {len(f)} on the other"
+            )
         builds = [
             self.merge(f"{name}[{i}]", a, b) for i, (a, b) in enumerate(zip(t, f, strict=True))
         ]
@@ -373,7 +381,7 @@ class Merging:
             by_index = all(type(key) is int for key, _ in (*t, *f))
             instead = "" if len(t) == len(f) else _SAME_LENGTH if by_index else _SAME_KEYS
             instead = _CHOSEN_CONTEXT if any(map(_is_exit, (*t, *f))) else instead
-            raise Differ(_tell_of_keys(name, t, f), instead)
+            raise MergeConflict(_tell_of_keys(name, t, f), instead)
         builds = [
             (key, self.merge(_name_item(name, key), a, b))
             for (key, b), (_, a) in zip(f, t, strict=True)
@@ -388,7 +396,7 @@ class Merging:
     def _describe(self, side: Outcome, value: Any) -> str:
         if isinstance(value, torch.Tensor):
             return describe(side.find(value).value)
-        if value is GONE:
+        if value is MISSING:
             return "not set"
         return repr(value) if isinstance(value, ATOMS) else f"a {type(value).__name__}"
 
@@ -526,7 +534,7 @@ def is_same_number(before: Any, after: Any) -> bool:
 
 
 class _Types(Merger):
-    """The types of results; tells of what differs by `Differ`."""
+    """The types of results; tells of what differs by `MergeConflict`."""
 
     def __init__(self, tracer: Tracer, true: Outcome, false: Outcome) -> None:
         sides = (Side(each.name, each.record([])) for each in (true, false))
@@ -534,4 +542,4 @@ class _Types(Merger):
 
     def _disagree(self, place: str, a: str, b: str, instead: str = "") -> Any:
         text = f"{place} is {a} on {self.one.name}, and {b} on {self.other.name}"
-        return Differ(text, ALIKE if instead is ALIKE else "")
+        return MergeConflict(text, ALIKE if instead is ALIKE else "")

@@ -25,7 +25,7 @@ def find_kind(value: Any) -> tuple[type, ...]:
     return next((kind for kind in DTYPES if type(value) in kind), ())
 
 
-def hold_number(
+def number_to_tensor(
     number: Any, dtype: torch.dtype = torch.float64, device: torch.device | None = None
 ) -> torch.Tensor:
     """A number as a tensor; by default one from which a float can be read as it was."""

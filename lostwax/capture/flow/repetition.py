@@ -24,7 +24,7 @@ from lostwax.capture.control.selections import Turns, take_selections
 from lostwax.capture.control.while_loop import append_while
 from lostwax.capture.flow.choice import read_variables
 from lostwax.capture.flow.items import OPEN
-from lostwax.capture.flow.lists.growing import GrowingList
+from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.lists.growth import (
     Growth,
     Store,
@@ -47,14 +47,14 @@ from lostwax.capture.flow.merging import (
     look_at,
     refuse_numbers,
 )
-from lostwax.capture.flow.numbers import DTYPES, FLOATS, INTEGERS, find_kind, hold_number
+from lostwax.capture.flow.numbers import DTYPES, FLOATS, INTEGERS, find_kind, number_to_tensor
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
 from lostwax.capture.flow.retry import ListGrows
 from lostwax.capture.flow.rewriting.appends import APPENDS, GUARDED, READS
 from lostwax.capture.flow.truths import KEPT, UNSET, find_known, find_undecided, is_of_data
-from lostwax.capture.heap.holders import GONE, items
-from lostwax.capture.heap.moment import ChangedPlace, Changes, Unmovable
-from lostwax.capture.trace.gradient_steps import hand_through
+from lostwax.capture.heap.holders import MISSING, items
+from lostwax.capture.heap.moment import ChangedPlace, Changes, NotRestorableError
+from lostwax.capture.trace.gradient_steps import pass_gradient_through
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError, asks_data
 from lostwax.fake.asked_tensor import is_of_the_class
@@ -261,7 +261,7 @@ class WhileRecorder:
             changed = [
                 name
                 for name in self._inside
-                if variables.get(name, GONE) is not self._entry.get(name, GONE)
+                if variables.get(name, MISSING) is not self._entry.get(name, MISSING)
             ]
             handed = [slot.inside for slot in self._loop.rest]
             written = [v for v in scope.writes.values() if not any(v is each for each in handed)]
@@ -302,7 +302,7 @@ class WhileRecorder:
             was = "a float" if each.held is FLOATS else f"a {each.held[0].__name__}"
             raise self._refuse(f"{each.name} is {was} at first, and {_show(leaf)} later")
         if t is not None and type(leaf) in (bool, int, *FLOATS, *each.held):
-            leaf = hold_number(leaf, t.dtype, t.device)
+            leaf = number_to_tensor(leaf, t.dtype, t.device)
             outcome.log([leaf])
         if isinstance(leaf, torch.Tensor):
             found = outcome.find(leaf)
@@ -315,7 +315,7 @@ class WhileRecorder:
     def _take_changes(self, name: str) -> Changes:
         try:
             return self._heap.take_changes()
-        except Unmovable as error:
+        except NotRestorableError as error:
             raise self._refuse(f"{name} changes {error.what}, which cannot be undone") from None
 
     # ------------------------------------------------------------------------- what is handed on
@@ -324,13 +324,16 @@ class WhileRecorder:
         """What the body has changed, and is not handed on yet: its name, as it was, as it is."""
         found: dict[Path, tuple[str, Any, Any]] = {}
         for name in self._names:
-            before, after = self._entry.get(name, GONE), outcome.variables.get(name, GONE)
-            if after is GONE or not (name in self._inside or name in self._after):
+            before, after = (
+                self._entry.get(name, MISSING),
+                outcome.variables.get(name, MISSING),
+            )
+            if after is MISSING or not (name in self._inside or name in self._after):
                 continue
             if self._is_scan() and name == self._site.at:
                 continue
             path = ("variable", name)
-            if before is GONE:
+            if before is MISSING:
                 if name in self._after:
                     self._demand_once(
                         f"{name} is read after the loop, which sets it, and the loop does not run "
@@ -369,7 +372,7 @@ class WhileRecorder:
         """The body appends to a list."""
         if key in self._growths:
             return
-        if not (self._site.grows and isinstance(place.holder, GrowingList)):
+        if not (self._site.grows and isinstance(place.holder, ListOfUnknownLength)):
             at = (self._site.line, self._site.column, APPENDS)
             makers = find_makers(place.holder, self._frame)
             refusal = refuse_held(place, self._where)
@@ -533,21 +536,23 @@ class WhileRecorder:
         if kind:
             if kind is not find_kind(after):
                 raise self._refuse_change(name, before, after)
-            held = hold_number(before, DTYPES[kind])
-            return _Carried(name, self._loop.hand_on(held), held=kind)
+            held = number_to_tensor(before, DTYPES[kind])
+            return _Carried(name, self._loop.pass_to_next_iteration(held), held=kind)
         if is_tensor and type(before) in (bool, int, float):
-            before = hold_number(before, after.dtype, after.device)
-            return _Carried(name, self._loop.hand_on(before), replaces=True)
+            before = number_to_tensor(before, after.dtype, after.device)
+            return _Carried(name, self._loop.pass_to_next_iteration(before), replaces=True)
         if isinstance(before, (bool, torch.SymBool)):
             number = count_truth(self._tracer, unwrap(before))
             if not isinstance(after, (bool, torch.SymBool)):
                 raise self._refuse_change(name, before, after)
-            return _Carried(name, self._loop.hand_on(wrap(number), (0, 1)), is_truth=True)
+            return _Carried(
+                name, self._loop.pass_to_next_iteration(wrap(number), (0, 1)), is_truth=True
+            )
         if find_kind(before) is find_kind(after) is FLOATS:
-            before = hold_number(before)
-            return _Carried(name, self._loop.hand_on(before), held=FLOATS)
+            before = number_to_tensor(before)
+            return _Carried(name, self._loop.pass_to_next_iteration(before), held=FLOATS)
         if isinstance(before, torch.Tensor) or type(before) in INTEGERS:
-            return _Carried(name, self._loop.hand_on(before))
+            return _Carried(name, self._loop.pass_to_next_iteration(before))
         raise self._refuse_change(name, before, after)
 
     def _find_leaf(self, path: Path, outcome: Outcome) -> Any:
@@ -582,8 +587,8 @@ class WhileRecorder:
                 join_attributes(self._tracer, found, *self._tensors[path])
         self._given = {}
         for name in self._names:
-            value = _replace(("variable", name), self._before.get(name, GONE), shown)
-            self._given[name] = UNSET if value is GONE else value
+            value = _replace(("variable", name), self._before.get(name, MISSING), shown)
+            self._given[name] = UNSET if value is MISSING else value
         if self._turns is not None and not is_over:
             self._at = self._given[self._site.at] = self._turns.object.item()
         for key, place in self._places.items():
@@ -595,7 +600,7 @@ class WhileRecorder:
         loop, body = self._loop, self._body
         inside = [slot.inside for slot in loop.inputs]
         values = [*[s.given for s in loop.inputs], *body.leaves, *loop.find_values_after(body)]
-        with hand_through(self._tracer, values, inside):
+        with pass_gradient_through(self._tracer, values, inside):
             return self._append_loop()
 
     def _append_loop(self) -> tuple[list[Any], list[Any]]:
@@ -642,7 +647,7 @@ def _replace(path: Path, value: Any, shown: dict[Path, Any]) -> Any:
     inner = [each for each in shown if each[: len(path)] == path]
     if not inner:
         return value
-    if value is GONE or value is NOTHING:
+    if value is MISSING or value is NOTHING:
         return _rebuild(path, inner, shown)
     if isinstance(value, dict):
         return {k: _replace((*path, k), v, shown) for k, v in value.items()}
@@ -653,7 +658,7 @@ def _replace(path: Path, value: Any, shown: dict[Path, Any]) -> Any:
 def _rebuild(path: Path, inner: list[Path], shown: dict[Path, Any]) -> Any:
     """A tuple of what was not there before the loop."""
     keys = dict.fromkeys(each[len(path)] for each in inner)
-    return tuple(_replace((*path, k), GONE, shown) for k in keys)
+    return tuple(_replace((*path, k), MISSING, shown) for k in keys)
 
 
 def _list_leaves(path: Path, name: str, value: Any) -> list[tuple[Path, str, Any]]:

@@ -13,7 +13,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from lostwax.capture.attempt import Attempt, Retry
-from lostwax.capture.flow.merging import Differ, Makers
+from lostwax.capture.flow.merging import Makers, MergeConflict
 from lostwax.capture.flow.rewriting.appends import GUARDED, RUNS
 from lostwax.capture.flow.rewriting.picks import Pick
 from lostwax.capture.flow.rewriting.recompile import (
@@ -54,7 +54,7 @@ class SizeBranch(Retry):
         return replace(attempt, settled=attempt.settled.settle((self.code.co_filename, self.line)))
 
 
-class MoreElements(Retry):
+class PickNeedsMoreElements(Retry):
     """Data pick one of more elements than the code is written for."""
 
     def __init__(self, frame: FrameType, pick: Pick) -> None:
@@ -65,11 +65,13 @@ class MoreElements(Retry):
         return replace(attempt, plans=_set_pick(attempt.plans, key_of(self.code), self.pick))
 
 
-class SidesDiffer(Retry):
+class BranchesDiffer(Retry):
     """The sides of an `if` do not agree where it ends: they have to go on to the end of its
     function."""
 
-    def __init__(self, code: CodeType, at: tuple[int, int], where: Location, why: Differ) -> None:
+    def __init__(
+        self, code: CodeType, at: tuple[int, int], where: Location, why: MergeConflict
+    ) -> None:
         self.code, self.at, self.where, self.why = code, at, where, why
         super().__init__(str(why))
 
@@ -91,7 +93,7 @@ class SidesDiffer(Retry):
         )
         if obstacle is not None:
             self.refusal.add_note(f"  note: the sides do not go on apart to its end: {obstacle}")
-        return _give_way(attempt, self.refusal)
+        return _fall_back(attempt, self.refusal)
 
 
 class ListGrows(Retry):
@@ -113,11 +115,11 @@ class ListGrows(Retry):
         growing = plans[key]._replace(growing=plans[key].growing | {self.at})
         found: Plans = {**plans, key: growing}
         if self.at[2] == GUARDED and find_obstacle(key, growing) is not None:
-            found = _let_run(found) or found
+            found = _require_first_iteration(found) or found
         found = _make_lists(found, self.makers)
         if found != plans:
             return replace(attempt, plans=found)
-        return _give_way(attempt, self.refusal)
+        return _fall_back(attempt, self.refusal)
 
 
 def amend_refused(attempt: Attempt, error: BaseException) -> Attempt | None:
@@ -127,11 +129,11 @@ def amend_refused(attempt: Attempt, error: BaseException) -> Attempt | None:
         if plans is not None:
             return replace(attempt, plans=plans)
     if isinstance(error, (DataDependentError, CaptureError, ContradictionError)):
-        other = _give_way(attempt, error)
+        other = _fall_back(attempt, error)
         if other is not None:
             return other
     if isinstance(error, ConstraintViolationError):
-        plans = _let_run(attempt.plans)
+        plans = _require_first_iteration(attempt.plans)
         if plans is not None:
             return replace(attempt, plans=plans)
         for each in attempt.settled.reasons if attempt.settled is not None else ():
@@ -150,10 +152,10 @@ def _find_plans(plans: Plans, error: BaseException) -> Plans | None:
         if obstacle is None:
             return {**plans, key: Plan()}
         error.add_note(f"  note: {key[2].partition(' ')[0]} is run as it is: {obstacle}")
-    return _pick(plans, error) or _join_later(plans, error)
+    return _pick(plans, error) or _extend_branches(plans, error)
 
 
-def _join_later(plans: Plans, error: BaseException) -> Plans | None:
+def _extend_branches(plans: Plans, error: BaseException) -> Plans | None:
     """Let the sides of an `if` go on to the end of their function, if what is asked is a number in
     which they join, or which object it is, or if it is written to. None if that is not new."""
     about: Any = getattr(_find_question(error), "about", None)
@@ -207,19 +209,19 @@ def _set_pick(plans: Plans, key: FunctionKey, pick: Pick) -> Plans:
     return {**plans, key: plan._replace(picks=picks)}
 
 
-def _give_way(attempt: Attempt, refusal: BaseException) -> Attempt | None:
+def _fall_back(attempt: Attempt, refusal: BaseException) -> Attempt | None:
     """Do without something that was kept, for which this may be refused; None if there is no such
     thing."""
-    plans = _let_run(attempt.plans)
+    plans = _require_first_iteration(attempt.plans)
     if plans is not None:
         return replace(attempt, plans=plans)
-    found = None if getattr(refusal, "is_final", False) else attempt.settle_last(refusal)
+    found = None if getattr(refusal, "is_final", False) else attempt.decide_last_by_example(refusal)
     if found is None:
         forget_functions()
     return found
 
 
-def _let_run(plans: Plans) -> Plans | None:
+def _require_first_iteration(plans: Plans) -> Plans | None:
     """Demand of a loop that it runs, in the place of an `if` that asks for it: the one that was
     made last. None if there is none."""
     for key, plan in reversed([*plans.items()]):

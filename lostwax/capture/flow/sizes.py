@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import FrameType
 from typing import Any
 
-from lostwax.capture.attempt import Settled
+from lostwax.capture.attempt import SizeBranches
 from lostwax.capture.flow.retry import SizeBranch
 from lostwax.capture.flow.stand_ins import can_have_hooks
 from lostwax.location import PASSING_ON, asking_frame
@@ -23,7 +23,7 @@ PASSING_ON.add(__file__)
 class Splits:
     """Is asked, in one capture, about declared sizes of which both ways are wanted."""
 
-    def __init__(self, settled: Settled) -> None:
+    def __init__(self, settled: SizeBranches) -> None:
         self._settled = settled
 
     def ask(self, frame: FrameType, value: BoolExpr | Expr) -> None:

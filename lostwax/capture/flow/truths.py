@@ -48,7 +48,7 @@ def find_undecided(value: Any) -> Any:
         and value.known_constant() is None
         and value.fake_type.numel() == 1
     ):
-        if value.fake_mode.observer.takes_for_true(value):
+        if value.fake_mode.observer.assumes_true(value):
             return None
         truth = value if value.dtype is torch.bool else value != 0
         return truth.reshape(()) if truth.ndim else truth

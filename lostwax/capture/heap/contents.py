@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lostwax.cache import PerClass
-from lostwax.capture.heap.edges import FILES, GENERATORS, STREAMS, WRITTEN
-from lostwax.capture.heap.hidden import CLASS, Fixed, Hidden, TorchSettings
+from lostwax.capture.heap.edges import FILES, GENERATORS, MUTABLE_ARRAYS, STREAMS
+from lostwax.capture.heap.hidden import CLASS, Fixed, OpaqueState, TorchSettings
 from lostwax.capture.heap.holders import (
     CONTAINERS,
-    GONE,
+    MISSING,
     ClassAttributes,
     Content,
     NamedAttributes,
@@ -41,7 +41,7 @@ from lostwax.capture.heap.holders import (
 from lostwax.fake.asked_tensor import select_attributes
 
 
-class _Ways(NamedTuple):
+class _Accessors(NamedTuple):
     """How places of a class are read and written."""
 
     read: Callable[[Any], Any]
@@ -57,7 +57,7 @@ def key_of(place: Any) -> Any:
     return id(place.held) if type(place) is TensorAttributes else id(place)
 
 
-_MADE = (SlotAttributes, ClassAttributes, Fixed, Hidden)
+_MADE = (SlotAttributes, ClassAttributes, Fixed, OpaqueState)
 
 
 def read(place: Any) -> Any:
@@ -75,11 +75,11 @@ def write(place: Any, content: Any) -> None:
 
 
 def write_item(place: Any, key: Any, value: Any) -> None:
-    """Put a value under a key into what has names, or take it away (`GONE`)."""
+    """Put a value under a key into what has names, or take it away (`MISSING`)."""
     if isinstance(place, ClassAttributes):
         kept = {name: held for name, held in place.copy().items() if name != key}
-        place.update(kept if value is GONE else {**kept, key: value})
-    elif value is GONE and isinstance(place, dict):
+        place.update(kept if value is MISSING else {**kept, key: value})
+    elif value is MISSING and isinstance(place, dict):
         place.pop(key, None)
     else:
         place[key] = value
@@ -132,7 +132,7 @@ def stands_for(now: Any, before: Any) -> bool:
     """Has a capture put its own function or class in the place of another, or put that back?"""
     for one, other in ((now, before), (before, now)):
         function = one.__func__ if type(one) is staticmethod else one
-        if callable(one) and getattr(function, "stands_for", GONE) is other is not GONE:
+        if callable(one) and getattr(function, "stands_for", MISSING) is other is not MISSING:
             return True
     if type(now) is not tuple or type(before) is not tuple or len(now) != len(before):
         return False
@@ -160,25 +160,25 @@ def read_cell(cell: CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # it is not set
-        return GONE
+        return MISSING
 
 
 def _write_cell(cell: CellType, content: Content) -> None:
     ((_, value),) = content
-    if value is not GONE:
+    if value is not MISSING:
         cell.cell_contents = value
-    elif read_cell(cell) is not GONE:
+    elif read_cell(cell) is not MISSING:
         del cell.cell_contents
 
 
 def _read_named(place: NamedAttributes) -> Content:
     names = [*place.held] if place.names is None else place.names
-    return [(name, place.held.get(name, GONE)) for name in names]
+    return [(name, place.held.get(name, MISSING)) for name in names]
 
 
 def _write_named(place: Any, content: Content) -> None:
     for name, value in content:
-        if value is GONE:
+        if value is MISSING:
             place.held.pop(name, None)
         else:
             place.held[name] = value
@@ -186,13 +186,13 @@ def _write_named(place: Any, content: Content) -> None:
 
 def _write_tensor(place: TensorAttributes, content: Content) -> None:
     given = dict(content)
-    gone = [(name, GONE) for name, _ in select_attributes(place.held) if name not in given]
+    gone = [(name, MISSING) for name, _ in select_attributes(place.held) if name not in given]
     _write_named(place, [*gone, *content])
 
 
 def _write_variable(variable: ContextVar[Any], content: Content) -> None:
     ((_, value),) = content
-    if value is not GONE:  # nothing unsets it
+    if value is not MISSING:  # nothing unsets it
         variable.set(value)
 
 
@@ -229,7 +229,7 @@ def _write_file(file: Any, content: tuple[Any, int]) -> None:
 
 def _write_items(place: Any, content: Any) -> None:
     pairs = content if isinstance(content, list) else content.items()
-    known = [(key, value) for key, value in pairs if value is not GONE]
+    known = [(key, value) for key, value in pairs if value is not MISSING]
     is_named = not isinstance(place, (list, deque, set))
     fill(place, dict(known) if is_named else [value for _, value in known])
 
@@ -238,38 +238,42 @@ def _write_nothing(_: Any, __: Any) -> None:
     pass
 
 
-_KNOWN: dict[type, _Ways] = {
-    CellType: _Ways(lambda cell: [("", read_cell(cell))], _write_cell),
-    NamedAttributes: _Ways(_read_named, _write_named),
-    TensorAttributes: _Ways(lambda place: select_attributes(place.held), _write_tensor),
-    ContextVar: _Ways(lambda variable: [("", variable.get(GONE))], _write_variable),
-    local: _Ways(
+_KNOWN: dict[type, _Accessors] = {
+    CellType: _Accessors(lambda cell: [("", read_cell(cell))], _write_cell),
+    NamedAttributes: _Accessors(_read_named, _write_named),
+    TensorAttributes: _Accessors(lambda place: select_attributes(place.held), _write_tensor),
+    ContextVar: _Accessors(lambda variable: [("", variable.get(MISSING))], _write_variable),
+    local: _Accessors(
         lambda value: dict(vars(value)), lambda value, content: fill(vars(value), dict(content))
     ),
-    np.ndarray: _Ways(_read_array, _write_array),
-    bytearray: _Ways(bytes, _write_bytes),
-    array: _Ways(lambda value: (value.typecode, value.tobytes()), _write_bytes),
-    memoryview: _Ways(lambda value: value.tobytes(), _write_nothing),
+    np.ndarray: _Accessors(_read_array, _write_array),
+    bytearray: _Accessors(bytes, _write_bytes),
+    array: _Accessors(lambda value: (value.typecode, value.tobytes()), _write_bytes),
+    memoryview: _Accessors(lambda value: value.tobytes(), _write_nothing),
     **dict.fromkeys(
-        (Hidden, Fixed, TorchSettings), _Ways(lambda place: place.read(), _write_nothing)
+        (OpaqueState, Fixed, TorchSettings), _Accessors(lambda place: place.read(), _write_nothing)
     ),
     **dict.fromkeys(
         FILES,
-        _Ways(lambda file: None if file.closed else (file.getvalue(), file.tell()), _write_file),
+        _Accessors(
+            lambda file: None if file.closed else (file.getvalue(), file.tell()), _write_file
+        ),
     ),
 }
 
 
-def _find_ways(cls: type) -> _Ways:
+def _find_accessors(cls: type) -> _Accessors:
     if cls is dict:
-        return _Ways(dict.copy, _write_items)
+        return _Accessors(dict.copy, _write_items)
     known = next((ways for each, ways in _KNOWN.items() if issubclass(cls, each)), None)
     if issubclass(cls, set):  # in which order it gives what it holds hangs on its past
-        return _Ways(lambda value: sorted(items(value), key=lambda pair: id(pair[0])), _write_items)
-    return known or _Ways(Stream if STREAMS[cls] else items, _write_items)
+        return _Accessors(
+            lambda value: sorted(items(value), key=lambda pair: id(pair[0])), _write_items
+        )
+    return known or _Accessors(Stream if STREAMS[cls] else items, _write_items)
 
 
-_WAYS = PerClass(__name__, "ways", _find_ways)
+_WAYS = PerClass(__name__, "ways", _find_accessors)
 
 
 # --------------------------------------------------------------------- iterators, random generators
@@ -284,23 +288,23 @@ class Stream:
 
     def is_moved(self) -> bool:
         """Has something been taken from it? (Some iterators do not show it.)"""
-        if isinstance(self.value, WRITTEN) and self._before is not None:
+        if isinstance(self.value, MUTABLE_ARRAYS) and self._before is not None:
             return find_change(self.value, self._before) is not None
         return not _is_same_position(_position(self.value), self._before)
 
     def put_back(self) -> None:
         if not self.is_moved():
             return
-        if isinstance(self.value, WRITTEN):
+        if isinstance(self.value, MUTABLE_ARRAYS):
             write(self.value, self._before)
         elif GENERATORS[type(self.value)]:
             _set_position(self.value, self._before)
 
 
-def describe_taken(stream: Stream, where: str) -> str:
+def describe_consumed(stream: Stream, where: str) -> str:
     """The text that tells the user of a stream that was moved."""
     kind, is_random = type(stream.value).__name__, GENERATORS[type(stream.value)]
-    if isinstance(stream.value, WRITTEN):
+    if isinstance(stream.value, MUTABLE_ARRAYS):
         return (
             f"the module changes {where}, a {kind}, in place; the program does not: every run of "
             "it computes with what was in it at capture. A buffer would be kept."
@@ -316,12 +320,12 @@ def describe_taken(stream: Stream, where: str) -> str:
     )
 
 
-def put_back_drawn(streams: Iterable[Stream]) -> str:
+def restore_drawn_generators(streams: Iterable[Stream]) -> str:
     """Put back the streams that were moved, and return a text about the first; "" if none was."""
     moved = [each for each in streams if each.is_moved()]
     for each in moved:
         each.put_back()
-    return describe_taken(moved[0], "a random generator that it holds or names") if moved else ""
+    return describe_consumed(moved[0], "a random generator that it holds or names") if moved else ""
 
 
 # -------------------------------------------------------------------------------------- positions
@@ -330,7 +334,7 @@ def put_back_drawn(streams: Iterable[Stream]) -> str:
 def _position(value: Any) -> Any:
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         return None
-    if isinstance(value, WRITTEN):
+    if isinstance(value, MUTABLE_ARRAYS):
         return read(value)
     if isinstance(value, random.SystemRandom):
         return None  # it has no position

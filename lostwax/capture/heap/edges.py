@@ -48,7 +48,7 @@ from torch import nn
 from torch._ops import OpOverload, OpOverloadPacket
 
 from lostwax.cache import PerClass
-from lostwax.capture.heap.hidden import CLASS, HIDES, Fixed, Hidden, is_value
+from lostwax.capture.heap.hidden import CLASS, OPAQUE_BASE, Fixed, OpaqueState, is_value
 from lostwax.capture.heap.holders import (
     CONTAINERS,
     ClassAttributes,
@@ -73,11 +73,13 @@ def is_object(value: Any) -> bool:
 
 
 def _is_object_class(cls: type) -> bool:
-    return ODD[cls] and bool(_GETTERS[cls]) and not issubclass(cls, _NO_OBJECTS)
+    return IS_CUSTOM_HOLDER[cls] and bool(_GETTERS[cls]) and not issubclass(cls, _NO_OBJECTS)
 
 
 def _is_holder(cls: type) -> bool:
-    is_any = bool(_GETTERS[cls]) or issubclass(cls, (tuple, torch.Tensor)) or MOVING[cls]
+    is_any = (
+        bool(_GETTERS[cls]) or issubclass(cls, (tuple, torch.Tensor)) or IS_STREAM_OR_ARRAY[cls]
+    )
     return is_any and not issubclass(cls, FakeTensor)
 
 
@@ -103,7 +105,7 @@ def _getters(cls: type) -> Sequence[Callable[[Any], Any]]:
     if issubclass(cls, nn.Module) or cls is SimpleNamespace:
         return [vars]
     found: list[Callable[[Any], Any]] = [_itself] if issubclass(cls, _CONTAINERS) else []
-    if cls not in CONTAINERS and _is_the_users(cls):
+    if cls not in CONTAINERS and _is_user_class(cls):
         if shown := find_attributes(cls):
             found.append(shown.__get__)
         if places := find_slots(cls):
@@ -115,18 +117,20 @@ def _itself(value: Any) -> Any:
     return value
 
 
-def _is_the_users(cls: type) -> bool:
+def _is_user_class(cls: type) -> bool:
     """Is the class written in Python, and not handled elsewhere?"""
     if not cls.__flags__ & _HEAP or issubclass(cls, _NOT_CHANGED):
         return False
     package, _, rest = str(cls.__module__).partition(".")
-    return package not in _NOT_THE_USERS or (package == "torch" and rest in _KEEPING)
+    return package not in _INTERNAL_PACKAGES or (
+        package == "torch" and rest in _CACHING_TORCH_MODULES
+    )
 
 
 _NOT_CHANGED = (type, Enum, torch.Tensor, PurePath)  # a path keeps its parts once it is asked
 _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
-_NOT_THE_USERS = frozenset(("torch", "lostwax", "functools", "logging", "threading", "weakref"))
-_KEEPING = frozenset(f"distributions.{name}" for name in dir(torch.distributions))
+_INTERNAL_PACKAGES = frozenset(("torch", "lostwax", "functools", "logging", "threading", "weakref"))
+_CACHING_TORCH_MODULES = frozenset(f"distributions.{name}" for name in dir(torch.distributions))
 """Modules of torch whose objects cache in their attributes what they compute."""
 _NO_OBJECTS = (tuple, torch.Tensor)
 _CONTAINERS = (list, dict, set, deque)
@@ -136,23 +140,25 @@ GENERATORS = PerClass(__name__, "generators", _is_generator)
 """Is it a random generator?"""
 STREAMS = PerClass(__name__, "streams", _is_stream)
 """Is it an iterator or a random generator, which gives another value each time?"""
-WRITTEN = (np.ndarray, bytearray, array)
-MOVING = PerClass(__name__, "moving", lambda cls: STREAMS[cls] or issubclass(cls, WRITTEN))
+MUTABLE_ARRAYS = (np.ndarray, bytearray, array)
+IS_STREAM_OR_ARRAY = PerClass(
+    __name__, "moving", lambda cls: STREAMS[cls] or issubclass(cls, MUTABLE_ARRAYS)
+)
 """Is it one of these, or an array, in which a call may leave other numbers?"""
 HOLDERS = PerClass(__name__, "holders", _is_holder)
 """Can it hold something?"""
-ODD = PerClass(__name__, "odd", _is_odd)
+IS_CUSTOM_HOLDER = PerClass(__name__, "odd", _is_odd)
 """Can it hold something, but is neither a tuple nor one of Python's own containers?"""
 OBJECTS = PerClass(__name__, "objects", _is_object_class)
 """Is it a class of the user's, whose objects may keep something in their attributes?"""
-CLASSES = PerClass(__name__, "classes", lambda cls: tuple(filter(_is_the_users, cls.__mro__)))
+CLASSES = PerClass(__name__, "classes", lambda cls: tuple(filter(_is_user_class, cls.__mro__)))
 """The user's classes among a class and its bases."""
 
 
 # -------------------------------------------------------------------------- what an object leads to
 
 
-class Opened(NamedTuple):
+class ObjectContents(NamedTuple):
     """What is in an object."""
 
     holders: Sequence[Any] = ()
@@ -163,79 +169,81 @@ class Opened(NamedTuple):
     """Has it methods, which may get at more than is seen here?"""
 
 
-def open_value(value: Any) -> Opened:
+def open_value(value: Any) -> ObjectContents:
     """What is in an object; nothing in one that leads nowhere."""
     opener = OPENERS[type(value)]
     return _NOTHING if opener is None else opener(value)
 
 
-def _open_container(value: Any) -> Opened:
+def _open_container(value: Any) -> ObjectContents:
     if not isinstance(value, dict):
-        return Opened([value])
+        return ObjectContents([value])
     keys = [(_OF_KEY, key) for key in value if type(key) is not str and OPENERS[type(key)]]
-    return Opened([value], [*keys, (_OF_KEY, getattr(value, "default_factory", None))])
+    return ObjectContents([value], [*keys, (_OF_KEY, getattr(value, "default_factory", None))])
 
 
-def _open_tuple(value: Any) -> Opened:
-    return Opened((), [(f"[{i}]", each) for i, each in enumerate(value)])
+def _open_tuple(value: Any) -> ObjectContents:
+    return ObjectContents((), [(f"[{i}]", each) for i, each in enumerate(value)])
 
 
-def _open_object(value: Any) -> Opened:
+def _open_object(value: Any) -> ObjectContents:
     """An object of the user's, or a container of a class of its own."""
-    hidden = _open_hidden(value) if HIDES[type(value)] else _NOTHING
+    hidden = _open_hidden(value) if OPAQUE_BASE[type(value)] else _NOTHING
     made_of = [each for each in parts(value) if not isinstance(each, tuple)]
     holders = [*hidden.holders, Fixed(value, CLASS), *made_of]
     inside = enumerate(members(value)) if isinstance(value, tuple) else ()
-    return Opened(holders, [*hidden.leads, *((f"[{i}]", each) for i, each in inside)], True)
+    return ObjectContents(holders, [*hidden.leads, *((f"[{i}]", each) for i, each in inside)], True)
 
 
-def _open_hidden(value: Any) -> Opened:
+def _open_hidden(value: Any) -> ObjectContents:
     """An object of C."""
     if is_value(value):
         return _ACTING
-    place = Hidden(value)
-    return Opened([place], [(f"({i})", each) for i, each in enumerate(place.leads_to())], True)
+    place = OpaqueState(value)
+    return ObjectContents(
+        [place], [(f"({i})", each) for i, each in enumerate(place.leads_to())], True
+    )
 
 
-def _open_stream(value: Any) -> Opened:
+def _open_stream(value: Any) -> ObjectContents:
     is_pythons = hasattr(value, "gi_frame") or GENERATORS[type(value)]
     inside = () if is_pythons else get_referents(value)
-    return Opened(
+    return ObjectContents(
         [value],
         [(f"({i})", each) for i, each in enumerate(inside)],
         True,
     )
 
 
-def _open_wrapper(value: Any) -> Opened:
+def _open_wrapper(value: Any) -> ObjectContents:
     names = WRAPPERS[type(value)]
     leads = [(f".{name}", getattr(value, name, None)) for name in names]
-    return Opened(_find_own_attributes(value), leads)
+    return ObjectContents(_find_own_attributes(value), leads)
 
 
-def _open_builtin(value: Any) -> Opened:
+def _open_builtin(value: Any) -> ObjectContents:
     """A function of C, or a method that is bound to an object."""
     is_free = isinstance(value.__self__, (ModuleType, type))
-    return _NOTHING if is_free else Opened((), [(".__self__", value.__self__)])
+    return _NOTHING if is_free else ObjectContents((), [(".__self__", value.__self__)])
 
 
-def _open_cached(value: Any) -> Opened:
-    return Opened(_find_own_attributes(value), (), True)  # what it wraps is among these
+def _open_cached(value: Any) -> ObjectContents:
+    return ObjectContents(_find_own_attributes(value), (), True)  # what it wraps is among these
 
 
-def _open_reference(value: Any) -> Opened:
+def _open_reference(value: Any) -> ObjectContents:
     inside = [("()", value())] if type(value) is weakref.ref else ()
-    return Opened((), inside, True)
+    return ObjectContents((), inside, True)
 
 
-def _open_content(value: Any) -> Opened:
+def _open_content(value: Any) -> ObjectContents:
     """An array, a file in memory, or a variable of a context."""
     leads = list[tuple[str, Any]]()
     if isinstance(value, np.ndarray) and value.dtype.hasobject:
         leads = [(f"[{i}]", each) for i, each in enumerate(value.flat)]
     elif isinstance(value, ContextVar):
         leads = [(".get()", value.get(None))]
-    return Opened([value], leads)
+    return ObjectContents([value], leads)
 
 
 def _find_own_attributes(value: Any) -> list[Any]:
@@ -244,20 +252,20 @@ def _find_own_attributes(value: Any) -> list[Any]:
     return [] if shown is None else [shown.__get__(value)]
 
 
-def _open_exception(value: BaseException) -> Opened:
+def _open_exception(value: BaseException) -> ObjectContents:
     made_of = [Fixed(value, ("args", *CLASS)), find_attributes(type(value)).__get__(value)]
-    return Opened(made_of, [(".args", value.args)], True)
+    return ObjectContents(made_of, [(".args", value.args)], True)
 
 
-def _open_with_attributes(opener: Callable[[Any], Opened], value: Any) -> Opened:
+def _open_with_attributes(opener: Callable[[Any], ObjectContents], value: Any) -> ObjectContents:
     """Of a class of the user's, who may give it attributes and slots."""
     opened = opener(value)
     return opened._replace(holders=[*opened.holders, *parts(value)], acts=True)
 
 
-def _open_class(cls: type) -> Opened:
+def _open_class(cls: type) -> ObjectContents:
     found = dict.fromkeys((*CLASSES[cls], *_find_metaclasses(cls)))
-    return Opened([*map(ClassAttributes, found)], (), bool(found))
+    return ObjectContents([*map(ClassAttributes, found)], (), bool(found))
 
 
 def _find_metaclasses(cls: type) -> list[type]:
@@ -268,7 +276,7 @@ def _find_metaclasses(cls: type) -> list[type]:
     return [each for each in known if each.__module__ not in _OF_CLASSES]
 
 
-def _find_opener(cls: type) -> Callable[[Any], Opened] | None:
+def _find_opener(cls: type) -> Callable[[Any], ObjectContents] | None:
     if cls in _INERT or issubclass(cls, np.generic):
         return None
     if cls in CONTAINERS:
@@ -285,10 +293,10 @@ def _find_opener(cls: type) -> Callable[[Any], Opened] | None:
         return partial(_open_with_attributes, _open_stream) if _GETTERS[cls] else _open_stream
     if HOLDERS[cls]:
         return _open_object
-    return _open_hidden if HIDES[cls] else lambda _: _ACTING
+    return _open_hidden if OPAQUE_BASE[cls] else lambda _: _ACTING
 
 
-_NOTHING, _ACTING = Opened(), Opened(acts=True)
+_NOTHING, _ACTING = ObjectContents(), ObjectContents(acts=True)
 _OF_KEY = ", a key of it,"
 _OF_CLASSES = frozenset(("abc", "enum", "typing"))
 _INERT = frozenset(
@@ -321,10 +329,10 @@ WRAPPERS = PerClass(
 """For each class of what wraps functions: the attributes where these are."""
 WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
 FILES = (StringIO, BytesIO)
-ARRAYS = (*WRITTEN, memoryview)
-_OPENERS: dict[type, Callable[[Any], Opened]] = {
+ARRAYS = (*MUTABLE_ARRAYS, memoryview)
+_OPENERS: dict[type, Callable[[Any], ObjectContents]] = {
     torch.Tensor: lambda value: _NOTHING,
-    nn.Module: lambda value: Opened([vars(value)], (), True),
+    nn.Module: lambda value: ObjectContents([vars(value)], (), True),
     FunctionType: lambda value: _NOTHING,
     ModuleType: lambda value: _NOTHING,
     CACHED: _open_cached,
@@ -333,22 +341,26 @@ _OPENERS: dict[type, Callable[[Any], Opened]] = {
     type: _open_class,
     weakref.ref: _open_reference,
     **dict.fromkeys((*ARRAYS, *FILES, ContextVar), _open_content),
-    **dict.fromkeys(WEAK, lambda value: Opened((), [("", vars(value)["data"])])),
-    local: lambda value: Opened([value], [(f".{k}", v) for k, v in vars(value).items()], True),
-    MappingProxyType: lambda value: Opened((), [("", get_referents(value)[0])]),
-    Enum: lambda value: Opened([vars(value)], (), True),
+    **dict.fromkeys(WEAK, lambda value: ObjectContents((), [("", vars(value)["data"])])),
+    local: lambda value: ObjectContents(
+        [value], [(f".{k}", v) for k, v in vars(value).items()], True
+    ),
+    MappingProxyType: lambda value: ObjectContents((), [("", get_referents(value)[0])]),
+    Enum: lambda value: ObjectContents([vars(value)], (), True),
     BaseException: _open_exception,
 }
-OPENERS: PerClass[Callable[[Any], Opened] | None] = PerClass(__name__, "openers", _find_opener)
+OPENERS: PerClass[Callable[[Any], ObjectContents] | None] = PerClass(
+    __name__, "openers", _find_opener
+)
 """For each class: what opens an object of it; None: there is nothing to open. Who walks follows
 functions, Python modules and tensors himself."""
-HAS_MORE = PerClass(
+HAS_UNSNAPSHOTTED_STATE = PerClass(
     __name__,
     "more",
     lambda cls: (
         issubclass(cls, (torch.Tensor, *ARRAYS, *FILES, *WEAK, ContextVar, local))
         or STREAMS[cls]
-        or (HIDES[cls] is not None and OPENERS[cls] in (_open_hidden, _open_object))
+        or (OPAQUE_BASE[cls] is not None and OPENERS[cls] in (_open_hidden, _open_object))
     ),
 )
 """Has it something in it, or attributes, that snapshots of modules do not know of?"""

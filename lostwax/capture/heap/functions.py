@@ -433,7 +433,7 @@ def cached_results(function: Any) -> CachedResults | None:
     return None if pairs is None else {id(key): (key, result) for key, result in pairs}
 
 
-def are_still_there(before: CachedResults, now: CachedResults) -> bool:
+def contains_all_results(before: CachedResults, now: CachedResults) -> bool:
     """Does the cache still hold all results that it had before? It may hold more."""
     return all(now.get(key, _NO_RESULT)[1] is held[1] for key, held in before.items())
 

@@ -7,15 +7,14 @@ know why it is compared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Any, NamedTuple
 
 from torch import nn
 
 from lostwax.capture.heap.contents import are_same, key_of
-from lostwax.capture.heap.edges import HAS_MORE, OBJECTS, is_object
+from lostwax.capture.heap.edges import HAS_UNSNAPSHOTTED_STATE, OBJECTS, is_object
 from lostwax.capture.heap.hidden import CLASS, Fixed
-from lostwax.capture.heap.holders import CONTAINERS, GONE, items
+from lostwax.capture.heap.holders import CONTAINERS, MISSING, items
 from lostwax.capture.heap.places import Change, Place, Places
 from lostwax.capture.heap.snapshot import Snapshot
 from lostwax.identity import Seen
@@ -49,7 +48,7 @@ class HeldByModules:
         """This moment."""
         if self._last is None or not self._last.is_untouched():
             snapshot = Snapshot(self._modules)
-            self._last = ModulesMoment(snapshot, _find_more(self._modules, snapshot))
+            self._last = ModulesMoment(snapshot, _find_unsnapshotted(self._modules, snapshot))
         return self._last
 
     def find_change(self, since: ModulesMoment) -> Change | None:
@@ -57,7 +56,7 @@ class HeldByModules:
         if since.snapshot.is_cut:
             return Change(f"one of very many objects in {_SOMETHING}")
         if not since.is_untouched():
-            self._put_back_renewed(since.snapshot)
+            self._restore_recreated_containers(since.snapshot)
             if any(True for _ in self.list_changes(since)):
                 return since.places.find_change({}) or self._find_attribute(since.snapshot)
         self._last = since
@@ -76,7 +75,7 @@ class HeldByModules:
         """What was last seen holds no more."""
         self._last = None
 
-    def _put_back_renewed(self, snapshot: Snapshot) -> None:
+    def _restore_recreated_containers(self, snapshot: Snapshot) -> None:
         """A container that was made again with the very same content, as `nn.RNN` does with the
         list of its weights, is no other one."""
         for module, before in zip(self._modules, snapshot.attributes, strict=True):
@@ -92,7 +91,7 @@ class HeldByModules:
     def _find_attribute(self, snapshot: Snapshot) -> Change:
         for module, before in zip(self._modules, snapshot.attributes, strict=True):
             for name in {**before, **vars(module)}:
-                was, now = before.get(name, GONE), vars(module).get(name, GONE)
+                was, now = before.get(name, MISSING), vars(module).get(name, MISSING)
                 if was is not now:
                     return Change(name)
                 is_known = is_object(now) or type(now) in CONTAINERS
@@ -102,20 +101,18 @@ class HeldByModules:
         return Change(_SOMETHING)
 
 
-def _find_more(modules: Sequence[nn.Module], snapshot: Snapshot) -> Places:
+def _find_unsnapshotted(modules: Sequence[nn.Module], snapshot: Snapshot) -> Places:
     found = Places(Seen())
     for module in modules:
         found.note("self", Fixed(module, CLASS))
-    for each in chain.from_iterable(
-        (vars(module), module._parameters, module._buffers) for module in modules
-    ):
-        for name, value in each.items():
-            if HAS_MORE[type(value)]:
+        held: dict[str, Any] = {**vars(module), **module._parameters, **module._buffers}
+        for name, value in held.items():
+            if HAS_UNSNAPSHOTTED_STATE[type(value)]:
                 found.add(name, value)
             elif OBJECTS[type(value)]:
                 found.note(name, Fixed(value, CLASS))
     for value in snapshot.list_values():
-        if HAS_MORE[type(value)]:
+        if HAS_UNSNAPSHOTTED_STATE[type(value)]:
             found.add(_SOMETHING, value)
         elif OBJECTS[type(value)]:
             found.note(_SOMETHING, Fixed(value, CLASS))

@@ -31,7 +31,7 @@ from lostwax.undo.undo import Undo
 _HEAD, _POINTER = object.__basicsize__, ctypes.sizeof(ctypes.c_void_p)
 
 
-class Hidden(NamedTuple):
+class OpaqueState(NamedTuple):
     """A place: what C keeps in an object."""
 
     owner: Any
@@ -44,11 +44,15 @@ class Hidden(NamedTuple):
     def leads_to(self) -> list[Any]:
         """The objects in it; of an event not who waits for it."""
         held = _find_held(self.owner)
-        return [each for each in held if HIDES[type(each)]] if _is_pythons(self.owner) else held
+        return (
+            [each for each in held if OPAQUE_BASE[type(each)]]
+            if _is_threading_object(self.owner)
+            else held
+        )
 
 
 def _read_bytes(owner: Any) -> bytes:
-    cls = HIDES[type(owner)]
+    cls = OPAQUE_BASE[type(owner)]
     content = bytearray(ctypes.string_at(id(owner) + _HEAD, cls.__basicsize__ - _HEAD))
     for offset in (cls.__weakrefoffset__, cls.__dictoffset__):
         if offset > 0:  # who else knows of it, and attributes, which are read as such
@@ -109,9 +113,9 @@ CALLS = Calls()
 
 def _has_more(owner: Any) -> bool:
     """Is there something in it that nobody can copy, and that is no object of Python's?"""
-    cls: Any = HIDES[type(owner)]
+    cls: Any = OPAQUE_BASE[type(owner)]
     is_told = any(getattr(cls, name) is not own for name, own in _COPYING)
-    if is_told or cls in _LOCKS or _is_pythons(owner):
+    if is_told or cls in _LOCKS or _is_threading_object(owner):
         return False
     is_shown = type(owner) is cls and any(each is not cls for each in _find_held(owner))
     return any(_read_bytes(owner)) and not is_shown
@@ -161,13 +165,13 @@ class Look:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _is_pythons(owner: Any) -> bool:
+def _is_threading_object(owner: Any) -> bool:
     """Is it an event, a semaphore or their like? They are written in Python, and read like C's."""
-    return HIDES[type(owner)].__module__ == "threading"  # type: ignore[no-any-return]
+    return OPAQUE_BASE[type(owner)].__module__ == "threading"  # type: ignore[no-any-return]
 
 
 def _find_held(owner: Any) -> list[Any]:
-    return [*vars(owner).values()] if _is_pythons(owner) else gc.get_referents(owner)
+    return [*vars(owner).values()] if _is_threading_object(owner) else gc.get_referents(owner)
 
 
 def _find(owner: Any, name: str) -> Any:
@@ -189,14 +193,14 @@ def _read_memory(value: Any) -> Any:
 
 def is_value(owner: Any) -> bool:
     """Is it told apart from others by what it is, as a date or a pattern? It does not change."""
-    cls = HIDES[type(owner)]
+    cls = OPAQUE_BASE[type(owner)]
     try:
         return cls.__hash__ is not object.__hash__ and cls.__hash__(owner) is not None
     except TypeError:
         return False
 
 
-def _find_hiding(cls: type) -> Any:
+def _find_opaque_base(cls: type) -> Any:
     """The class of C whose objects have more in them than attributes and slots."""
     for each in cls.__mro__[:-1]:
         if each.__module__ == "threading" or each is torch.Generator:
@@ -230,5 +234,5 @@ _SHOWN = (
     *(tuple, list, dict, set, frozenset, deque),
 )
 """Classes of which all is seen."""
-HIDES = PerClass(__name__, "hides", _find_hiding)
+OPAQUE_BASE = PerClass(__name__, "hides", _find_opaque_base)
 """For each class: the class of C among its bases whose objects have what nobody shows, or None."""

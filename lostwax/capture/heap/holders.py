@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any, NamedTuple
 
-GONE: Any = type("_Gone", (), {"__repr__": lambda self: "not there"})()
+MISSING: Any = type("_Gone", (), {"__repr__": lambda self: "not there"})()
 """Stands for the value of a slot, attribute or key that is not set."""
 CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict, deque))
 """Python's own containers whose content can change."""
@@ -43,17 +43,17 @@ class SlotAttributes:
         try:
             return self._places[name].__get__(self.owner)
         except AttributeError:
-            return GONE
+            return MISSING
 
     def __setitem__(self, name: str, value: Any) -> None:
         """Sets it even if the class forbids that, as a frozen dataclass does."""
-        if value is not GONE:
+        if value is not MISSING:
             self._places[name].__set__(self.owner, value)
-        elif self[name] is not GONE:
+        elif self[name] is not MISSING:
             self._places[name].__delete__(self.owner)
 
     def clear(self) -> None:
-        self.update(dict.fromkeys(self._places, GONE))
+        self.update(dict.fromkeys(self._places, MISSING))
 
     def update(self, content: dict[str, Any]) -> None:
         for name, value in content.items():
@@ -86,7 +86,7 @@ class ClassAttributes:
         for name in now.keys() - content.keys():
             type.__delattr__(self.owner, name)
         for name, value in content.items():
-            if now.get(name, GONE) is not value:
+            if now.get(name, MISSING) is not value:
                 type.__setattr__(self.owner, name, value)
 
 

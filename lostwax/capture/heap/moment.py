@@ -18,13 +18,13 @@ from lostwax.branches import OUTERMOST
 from lostwax.capture.heap.contents import list_items, read_items, write
 from lostwax.capture.heap.held_by_modules import HeldByModules, ModulesMoment
 from lostwax.capture.heap.hidden import TorchSettings
-from lostwax.capture.heap.holders import GONE, Content
+from lostwax.capture.heap.holders import MISSING, Content
 from lostwax.capture.heap.places import Change, Place, Places
 from lostwax.capture.heap.reach import Reach
 from lostwax.identity import Seen
 
 
-class Unmovable(Exception):
+class NotRestorableError(Exception):
     """Something has changed that cannot be put back: `what`."""
 
     def __init__(self, what: str) -> None:
@@ -50,7 +50,7 @@ class ChangedPlace(NamedTuple):
 Changes = dict[Any, ChangedPlace]
 
 
-class PythonState:
+class ReachableState:
     """All that the program's functions may keep something in; one for each capture."""
 
     def __init__(self, modules: Sequence[nn.Module], reach: Reach) -> None:
@@ -73,7 +73,7 @@ class PythonState:
         return self.places.look()
 
 
-class Capturing(Protocol):
+class CaptureContext(Protocol):
     """Who captures, as it is known here."""
 
     watched: tuple[Any, Any, Any] | None
@@ -81,11 +81,11 @@ class Capturing(Protocol):
     python_state: Any
 
 
-def find_python(tracer: Capturing) -> PythonState:
+def reachable_state_of(tracer: CaptureContext) -> ReachableState:
     """What the program's functions may keep something in."""
     if tracer.python_state is None:
         assert tracer.watched is not None
-        tracer.python_state = PythonState(*tracer.watched[:2])
+        tracer.python_state = ReachableState(*tracer.watched[:2])
     return tracer.python_state  # type: ignore[no-any-return]
 
 
@@ -93,7 +93,7 @@ class Moment:
     """One moment."""
 
     def __init__(
-        self, state: PythonState, values: Iterable[tuple[str, Any]] = (), is_whole: bool = True
+        self, state: ReachableState, values: Iterable[tuple[str, Any]] = (), is_whole: bool = True
     ) -> None:
         """`values` are reached, too. What modules hold is looked at only if that may be, unless the
         moment is whole."""
@@ -106,11 +106,11 @@ class Moment:
             self._held = state.held.look()
         for name, value in values:
             self.own.add(name, value)
-        self.look_further()
+        self.extend_to_modules()
 
-    def look_further(self) -> None:
+    def extend_to_modules(self) -> None:
         """Look at all that what was added may get at."""
-        if self.own.leads_on and self._held is None:
+        if self.own.reaches_unknown and self._held is None:
             self._held = self.state.held.look()
         is_set = self.own.sets_attributes or self.state.places.sets_attributes
         if is_set or self._held is not None:
@@ -161,7 +161,7 @@ class Moment:
         for key, (name, holder, content), is_lasting in self.list_changes():
             before, after = list_items(content), read_items(holder)
             if before is None or after is None:
-                raise Unmovable(name)
+                raise NotRestorableError(name)
             lasts = is_lasting or (key in found and found[key].is_lasting)
             found[key] = ChangedPlace(name, holder, before, after, lasts)
         for place in found.values():
@@ -169,10 +169,10 @@ class Moment:
         self.state.held.forget()
         left = self.find_change()
         if left is not None:
-            raise Unmovable(left.name)
+            raise NotRestorableError(left.name)
         return found
 
-    def list_left(self) -> list[str]:
+    def list_changed_scalars(self) -> list[str]:
         """The names of what holds other numbers or words than it did, among globals, closures and
         what they lead to. (Tensors and modules are put back by who captures.)"""
         found: list[str] = []
@@ -182,8 +182,8 @@ class Moment:
                 continue
             old, new = dict(before), dict(after)
             for key in [*old, *(new.keys() - old.keys())]:
-                pair = old.get(key, GONE), new.get(key, GONE)
-                if all(each is GONE or isinstance(each, _NUMBERS) for each in pair):
+                pair = old.get(key, MISSING), new.get(key, MISSING)
+                if all(each is MISSING or isinstance(each, _NUMBERS) for each in pair):
                     found += [name] if pair[0] != pair[1] else []
         return list(dict.fromkeys(found))
 

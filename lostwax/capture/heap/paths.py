@@ -19,7 +19,7 @@ from torch import nn
 from lostwax.bytecode import argument_defaults, closure_variables, outline
 from lostwax.capture.heap.contents import key_of
 from lostwax.capture.heap.edges import CLASSES, open_value
-from lostwax.capture.heap.hidden import Fixed, Hidden
+from lostwax.capture.heap.hidden import Fixed, OpaqueState
 from lostwax.capture.heap.holders import (
     ClassAttributes,
     NamedAttributes,
@@ -137,7 +137,7 @@ class PathSearch:
                 if type(place) is Fixed:
                     yield place, place.describe(path)
                 else:
-                    yield place, path if is_itself or type(place) is Hidden else f"{at}."
+                    yield place, path if is_itself or type(place) is OpaqueState else f"{at}."
             for step, each in leads:
                 if type(each) not in _DULL:
                     self._left.append((add_step(path, step), each))

@@ -24,10 +24,10 @@ from lostwax.bytecode import (
 from lostwax.cache import PerClass, cached_by_identity
 from lostwax.capture.heap.contents import find_change, key_of, read, read_cell
 from lostwax.capture.heap.edges import OPENERS, open_value
-from lostwax.capture.heap.hidden import CALLS, CLASS, DEFAULTS, Fixed, Hidden
+from lostwax.capture.heap.hidden import CALLS, CLASS, DEFAULTS, Fixed, OpaqueState
 from lostwax.capture.heap.holders import (
     CONTAINERS,
-    GONE,
+    MISSING,
     NAMED,
     ClassAttributes,
     Content,
@@ -61,22 +61,22 @@ class Change(NamedTuple):
     """Under which key or name something else is in it."""
 
 
-class _Habits(NamedTuple):
+class _CodeBehavior(NamedTuple):
     """What a function's code may do."""
 
     sets_attributes: bool
     computes_names: bool
     """Of attributes that it sets."""
-    leads_on: bool
+    reaches_unknown: bool
     """It may get at what no name in it leads to."""
 
 
 @cached_by_identity(5000)
-def _judge(code: CodeType) -> _Habits:
+def _classify_code(code: CodeType) -> _CodeBehavior:
     found = outline(code)
     computes = not _COMPUTING.isdisjoint(found.names)
-    leads_on = found.has_imports() or not REFLECTIVE_NAMES.isdisjoint(found.names)
-    return _Habits(computes or found.sets_attributes(), computes, leads_on)
+    reaches_unknown = found.has_imports() or not REFLECTIVE_NAMES.isdisjoint(found.names)
+    return _CodeBehavior(computes or found.sets_attributes(), computes, reaches_unknown)
 
 
 REFLECTIVE_NAMES = frozenset(
@@ -100,7 +100,7 @@ class Places:
         """The functions that we have come by."""
         self.buffers: list[dict[str, Any]] = []
         """The registries of buffers of modules."""
-        self.leads_on = False
+        self.reaches_unknown = False
         """Have we met something that may lead further than we see, as the methods of an object do?
         Then what the program's modules hold is to be compared as a whole."""
         self.sets_attributes = False
@@ -136,7 +136,7 @@ class Places:
                 continue
             seen[id(value)] = value
             if len(seen) > _MOST:
-                self.leads_on = self._is_cut = True
+                self.reaches_unknown = self._is_cut = True
                 return
             left += open_it(self, name, value)
 
@@ -151,12 +151,12 @@ class Places:
             called = place.describe(name) if type(place) is Fixed else name
             self._found[key] = Place(called, place, read(place))
 
-    def open_any(self, name: str, value: Any) -> Iterable[Named]:
+    def open_by_table(self, name: str, value: Any) -> Iterable[Named]:
         holders, leads, acts = open_value(value)
-        self.leads_on |= acts
+        self.reaches_unknown |= acts
         found = [(name, each) for _, each in leads]
         for place in holders:
-            is_called = type(place) is Hidden and CALLS.watch(value)
+            is_called = type(place) is OpaqueState and CALLS.watch(value)
             self.note(f"{name} (or calls a method of it, which may)" if is_called else name, place)
             if place is value:
                 found += [(name, each) for each in members(place)] if has_items(place) else ()
@@ -179,7 +179,9 @@ class Places:
         if function.__closure__:
             is_set = outline(code).nonlocals_set()
             for name, cell in zip(code.co_freevars, function.__closure__, strict=True):
-                if name in is_set or read_cell(cell) is not GONE:  # else it is a function to come
+                if (
+                    name in is_set or read_cell(cell) is not MISSING
+                ):  # else it is a function to come
                     self.note(name, cell)
             found += closure_variables(function)
         return found + self._open_names(function, found)
@@ -188,9 +190,9 @@ class Places:
         """The globals that a function's code names, and the attributes of Python's modules; `held`
         is what the function holds itself."""
         known, code = function.__globals__, outline(function.__code__)
-        habits = _judge(function.__code__)
+        habits = _classify_code(function.__code__)
         self.sets_attributes |= habits.sets_attributes
-        self.leads_on |= habits.leads_on
+        self.reaches_unknown |= habits.reaches_unknown
         named = [(name, known[name]) for name in code.names if name in known]
         modules = [v for _, v in (*named, *held) if isinstance(v, ModuleType)]
         if code.has_imports():
@@ -198,13 +200,13 @@ class Places:
             modules += [sys.modules[name] for name in names if name in sys.modules]
         for name in code.globals_set():
             self.note(name, NamedAttributes(known, (name,)))
-        if habits.leads_on and "globals" in code.names:
+        if habits.reaches_unknown and "globals" in code.names:
             self.note(function.__name__, known)
         found = [each for each in named if not isinstance(each[1], ModuleType)]
         return found + self._open_python_modules(modules, code.names, habits)
 
     def _open_python_modules(
-        self, modules: list[ModuleType], names: tuple[str, ...], habits: _Habits
+        self, modules: list[ModuleType], names: tuple[str, ...], habits: _CodeBehavior
     ) -> list[Named]:
         """What these names are in modules, and in modules that are named in these."""
         found, opened = list[Named](), list[ModuleType]()
@@ -228,7 +230,7 @@ class Places:
 
     def open_python_module(self, _: str, module: ModuleType) -> Iterable[Named]:
         """One that no name led to."""
-        self.leads_on |= is_user_file(vars(module).get("__file__") or "")
+        self.reaches_unknown |= is_user_file(vars(module).get("__file__") or "")
         return ()
 
     def open_tensor(self, name: str, tensor: torch.Tensor) -> Iterable[Named]:
@@ -255,7 +257,7 @@ class Places:
 
     def open_module(self, name: str, module: nn.Module) -> Iterable[Named]:
         is_torchs = _IS_TORCHS[type(module)]
-        self.leads_on |= not is_torchs
+        self.reaches_unknown |= not is_torchs
         if module in self._watched and not (is_torchs and self._opens_watched):
             return ()
         held = vars(module)
@@ -280,7 +282,7 @@ class Places:
             self._empty_names, self._empty = [], []
             for name, each in known:
                 self.note(name, each)
-        if self._is_bare_no_more():
+        if self._has_new_tensor_attributes():
             bare, self._bare, self._count = self._bare, [], 0
             for held in bare:
                 self._open_attributes("a tensor", held)
@@ -296,7 +298,7 @@ class Places:
                 return Change(_describe(name, value, *changed), *changed)
         if any(self._empty):
             return Change(next(n for n, v in zip(self._empty_names, self._empty, strict=True) if v))
-        if self._is_bare_no_more():
+        if self._has_new_tensor_attributes():
             for held in self._bare:
                 for key, _ in select_attributes(held):
                     return Change(_describe("", TensorAttributes(held), key), key)
@@ -315,12 +317,12 @@ class Places:
         for name, value in zip(self._empty_names, self._empty, strict=True):
             if value:
                 yield key_of(value), Place(name, value, [])
-        if self._is_bare_no_more():
+        if self._has_new_tensor_attributes():
             for held in self._bare:
                 if select_attributes(held):
                     yield id(held), Place("a tensor", TensorAttributes(held), [])
 
-    def _is_bare_no_more(self) -> bool:
+    def _has_new_tensor_attributes(self) -> bool:
         return sum(map(len, self._bare)) != self._count
 
 
@@ -358,7 +360,7 @@ _OWN: dict[type, Opener] = {
 
 def _find_opener(cls: type) -> Opener | None:
     own = next((each for known, each in _OWN.items() if issubclass(cls, known)), None)
-    return own or (None if OPENERS[cls] is None else Places.open_any)
+    return own or (None if OPENERS[cls] is None else Places.open_by_table)
 
 
 _OPENERS: PerClass[Opener | None] = PerClass(__name__, "openers", _find_opener)

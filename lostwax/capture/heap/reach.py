@@ -160,7 +160,7 @@ def _find_entries(functions: list[FunctionType]) -> list[_Entry]:
     found: list[Any] = [*map(_ENTRIES.table.get, functions)]
     if None not in found and all(map(is_, map(_CODE, functions), map(_PLAIN, found))):
         return found  # nearly always
-    return [_find_entry(each) for each in functions if not _tells(each.__code__)]
+    return [_find_entry(each) for each in functions if not _is_instrumented(each.__code__)]
 
 
 def _find_entry(function: FunctionType) -> _Entry:
@@ -172,7 +172,7 @@ def _find_entry(function: FunctionType) -> _Entry:
     return found
 
 
-def _tells(code: CodeType) -> bool:
+def _is_instrumented(code: CodeType) -> bool:
     return bool(code.co_consts) and type(code.co_consts[-1]) is _Begin
 
 

@@ -19,10 +19,17 @@ import torch
 from torch import nn
 
 from lostwax.capture.heap.contents import ManyPlaces, Stream, fill, key_of
-from lostwax.capture.heap.edges import CLASSES, HOLDERS, MOVING, ODD, STREAMS, parts
+from lostwax.capture.heap.edges import (
+    CLASSES,
+    HOLDERS,
+    IS_CUSTOM_HOLDER,
+    IS_STREAM_OR_ARRAY,
+    STREAMS,
+    parts,
+)
 from lostwax.capture.heap.holders import (
     CONTAINERS,
-    GONE,
+    MISSING,
     NAMED,
     ClassAttributes,
     find_base,
@@ -48,7 +55,7 @@ class HeldValue(NamedTuple):
     is_attribute: bool
 
 
-class PlainTensor(NamedTuple):
+class TensorAttributeState(NamedTuple):
     """A tensor that is neither parameter nor buffer, as it was before the call."""
 
     tensor: torch.Tensor
@@ -87,7 +94,7 @@ class Snapshot:
         self._state = [*filter(None, chain.from_iterable(map(_STATE, held)))]
         self._state_before = self._state_given = [*map(dict.copy, self._state)]
         """The content of `_state` before the capture, and when the call begins (`replace`)."""
-        self.tensors: list[PlainTensor] = []
+        self.tensors: list[TensorAttributeState] = []
         """The tensors that are neither parameters nor buffers."""
         self.streams: list[Stream] = []
         self.is_cut = False
@@ -109,7 +116,7 @@ class Snapshot:
         plain = [*compress(values, map(CONTAINERS.__contains__, classes))]
         registries = {*map(id, self._registries)}
         containers = [each for each in filter(None, plain) if id(each) not in registries]
-        odd = {cls for cls in {*classes} if ODD[cls]}
+        odd = {cls for cls in {*classes} if IS_CUSTOM_HOLDER[cls]}
         left = [each for each in values if type(each) in odd] if odd else []
         containers += self.classes
         tuples = [*compress(values, map(is_, classes, repeat(tuple)))]
@@ -139,7 +146,7 @@ class Snapshot:
                     seen.add(id(each))
                     self._add_tensor(each)
                 continue
-            if MOVING[type(each)] and id(each) not in seen:
+            if IS_STREAM_OR_ARRAY[type(each)] and id(each) not in seen:
                 seen.add(id(each))
                 self.streams.append(Stream(each))
             for part in parts(each):
@@ -154,7 +161,7 @@ class Snapshot:
             with torch._C._DisableTorchDispatch():  # a capture that looks does not compute
                 memory, alias = tensor.untyped_storage()._cdata, tensor.detach()
             marks = tensor.requires_grad, tensor.grad
-            self.tensors.append(PlainTensor(tensor, *marks, memory, alias))
+            self.tensors.append(TensorAttributeState(tensor, *marks, memory, alias))
 
     def replace(self, fakes: Mapping[int, torch.Tensor]) -> None:
         """Put fakes (found by the tensor's id) in the places of parameters and buffers."""
@@ -216,7 +223,7 @@ class Snapshot:
         if not HOLDERS[cls] or isinstance(value, torch.Tensor) or STREAMS[cls]:
             yield at
             return
-        if MOVING[cls]:  # an array, of a class of its own it may have attributes
+        if IS_STREAM_OR_ARRAY[cls]:  # an array, of a class of its own it may have attributes
             yield at
         is_like = type(at.before) is type(value)
         for part, before in zip(parts(value), parts(at.before if is_like else value), strict=True):
@@ -234,8 +241,11 @@ class Snapshot:
         before = {} if known is None or not _is_comparable(part, known) else dict(items(known))
         now = dict(items(part))
         all_of_them = frozenset(map(id, before.values()))
-        for key, value in [*now.items(), *((key, GONE) for key in before if key not in now)]:
-            was = before.get(key, GONE)
+        for key, value in [
+            *now.items(),
+            *((key, MISSING) for key in before if key not in now),
+        ]:
+            was = before.get(key, MISSING)
             if is_attribute:
                 there = HeldValue(f"{at.where}.{key}", key, value, was, frozenset((id(was),)), True)
             else:

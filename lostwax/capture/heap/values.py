@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from lostwax.capture.heap.functions import is_plain
-from lostwax.capture.heap.holders import GONE
+from lostwax.capture.heap.holders import MISSING
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.text import type_text
 
 
 def describe(value: Any) -> str:
     """A value in few words."""
-    if value is GONE:
+    if value is MISSING:
         return "nothing"
     if isinstance(value, torch.Tensor):
         is_number = not isinstance(value, FakeTensor) and value.ndim == 0 and not value.is_meta

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from lostwax import bytecode as code_names
 from lostwax.capture.heap.functions import ReadFunction, find_containers, read_slot
-from lostwax.capture.heap.holders import GONE, find_slots
+from lostwax.capture.heap.holders import MISSING, find_slots
 from lostwax.capture.heap.reach import Reach
 from lostwax.undo.undo import Undo
 
@@ -31,13 +31,13 @@ class _Item(NamedTuple):
         try:
             return base.__getitem__(self.container, self.key)
         except LookupError:
-            return GONE
+            return MISSING
 
     def put(self, value: Any) -> None:
         base = dict if isinstance(self.container, dict) else list
-        if value is not GONE:
+        if value is not MISSING:
             base.__setitem__(self.container, self.key, value)
-        elif self.get() is not GONE:
+        elif self.get() is not MISSING:
             base.__delitem__(self.container, self.key)
 
 
@@ -51,7 +51,7 @@ class _Attribute(NamedTuple):
         try:
             return getattr(self.owner, self.name)
         except (AttributeError, ValueError):  # it is not set
-            return GONE
+            return MISSING
 
     def put(self, value: Any) -> None:
         setattr(self.owner, self.name, value)
@@ -99,7 +99,7 @@ class StandIns:
         asked = self._builtins.keys() & code.names
         if asked and (asked := asked - named.keys()):
             for name in asked & _find_read(found):
-                self._change(_Item(function.__globals__, name), GONE, self._builtins[name])
+                self._change(_Item(function.__globals__, name), MISSING, self._builtins[name])
         if not _ASKED.isdisjoint(classes):
             for place in _find_places(found):
                 self._look_at(place, place.get())

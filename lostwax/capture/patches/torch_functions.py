@@ -20,7 +20,7 @@ from lostwax.capture.aliasing.storage import refuse_joined
 from lostwax.capture.heap import reach
 from lostwax.capture.patches.swap import CodeSwap
 from lostwax.capture.trace import refusals
-from lostwax.capture.trace.grad_marks import UntrackedError
+from lostwax.capture.trace.grad_marks import NeedsAutograd
 from lostwax.capture.trace.gradient_reach import find_join_between
 from lostwax.errors import LostwaxError
 from lostwax.fake.asked_tensor import read_gradient
@@ -117,7 +117,7 @@ def _run_backward(plain: Any, *args: Any, **kwargs: Any) -> Any:
     except RuntimeError as error:
         if tracer.tracked or isinstance(error, LostwaxError):
             raise
-        raise UntrackedError(*error.args) from error
+        raise NeedsAutograd(*error.args) from error
 
 
 def _check_leaves(tracer: Any, outputs: Any) -> None:

@@ -20,7 +20,7 @@ from lostwax.capture.heap.functions import ReadFunction
 from lostwax.capture.heap.reach import Reach
 from lostwax.capture.patches.swap import NameSwap, set_all, stand_for
 from lostwax.capture.threads import is_capturing
-from lostwax.fake.asked_tensor import AskedTensor
+from lostwax.fake.asked_tensor import ObservedTensor
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import PASSING_ON, is_user_code
 from lostwax.undo.undo import Undo
@@ -91,7 +91,7 @@ def _stand_in(name: str) -> _Attribute:
 
 _NAMES = [
     name
-    for name, value in {**vars(AskedTensor), **vars(FakeTensor)}.items()
+    for name, value in {**vars(ObservedTensor), **vars(FakeTensor)}.items()
     if not name.startswith("__") and name != "_is_param" and hasattr(_Tensor, name)
     and isinstance(value, (property, FunctionType))
 ]  # fmt: skip

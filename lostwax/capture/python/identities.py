@@ -28,7 +28,7 @@ from lostwax.bytecode.copies import Piece, put_in, write_instruction
 from lostwax.capture import threads
 from lostwax.classes import SHOWN, SYMBOLIC
 from lostwax.errors import CaptureError
-from lostwax.fake.symbolic.objects import are_one_object
+from lostwax.fake.symbolic.objects import is_same_symbolic_object
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import PASSING_ON
 
@@ -40,7 +40,7 @@ def is_same(one: Any, other: Any) -> Any:
     """`one is other`: a truth, symbolic where data or sizes decide it. Refused for tensors, if it
     is so on one side of an `if` only."""
     if type(one) in _SYMBOLIC or type(other) in _SYMBOLIC:
-        return are_one_object(one, other) if threads.is_capturing() else one is other
+        return is_same_symbolic_object(one, other) if threads.is_capturing() else one is other
     for tensor, number in ((one, other), (other, one)):
         if type(number) in (bool, int, float):
             check_class(tensor)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from lostwax.capture.heap.holders import items
 from lostwax.capture.python.assignments import line_that_puts
-from lostwax.capture.state.unkept_changes import tell_of_change
+from lostwax.capture.state.unkept_changes import warn_of_change
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
 
@@ -47,7 +47,7 @@ def tell_of_changes(before: Sequence[ArgumentContainer], ran: Sequence[FunctionT
         pairs = zip(now, content, strict=False)
         if len(now) != len(content) or any(a[0] != b[0] or a[1] is not b[1] for a, b in pairs):
             _refuse_kept_in_part(each, before, ran)
-            tell_of_change(
+            warn_of_change(
                 f"the module changes what is in {path}, a {type(container).__name__} of the "
                 "caller's; the program leaves it as it is. Return what is to be seen.",
             )

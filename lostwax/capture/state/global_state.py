@@ -21,14 +21,14 @@ from lostwax.cache import PerClass
 from lostwax.capture.heap.contents import (
     Stream,
     are_same,
-    describe_taken,
+    describe_consumed,
     key_of,
     read,
     read_cell,
     write,
     write_item,
 )
-from lostwax.capture.heap.edges import CACHED, CLASSES, MOVING, OBJECTS, parts
+from lostwax.capture.heap.edges import CACHED, CLASSES, IS_STREAM_OR_ARRAY, OBJECTS, parts
 from lostwax.capture.heap.functions import (
     CachedResults,
     ReadFunction,
@@ -37,7 +37,7 @@ from lostwax.capture.heap.functions import (
 )
 from lostwax.capture.heap.holders import (
     CONTAINERS,
-    GONE,
+    MISSING,
     NAMED,
     ClassAttributes,
     NamedAttributes,
@@ -77,7 +77,7 @@ class Kept(NamedTuple):
         return now is not self.value or (has_content and not are_same(items(now), self.content))
 
 
-class KeptCache(NamedTuple):
+class SavedLruCache(NamedTuple):
     """A function with a cache (`functools.lru_cache`), as it was."""
 
     function: Any
@@ -90,14 +90,14 @@ class KeptCache(NamedTuple):
         return is_more and not is_plain_since(self.results, self.function)
 
 
-KeptBefore = dict[Any, Kept | KeptCache]
+SavedVariables = dict[Any, Kept | SavedLruCache]
 """The places, and what was read there."""
 
 
-def restore_later(reach: Reach, undo: Undo) -> KeptBefore:
+def restore_later(reach: Reach, undo: Undo) -> SavedVariables:
     """Read what functions keep outside of modules, each before it runs, and put it back in the end.
     Returns what was read, as it comes."""
-    before: KeptBefore = {}
+    before: SavedVariables = {}
 
     def look(found: ReadFunction) -> None:
         if isinstance(found.function, CACHED):
@@ -109,7 +109,9 @@ def restore_later(reach: Reach, undo: Undo) -> KeptBefore:
                     before[key_of(variable)] = _read_variable(variable, name, where, value)
             where = f"which an argument of {found.function.__qualname__} is by default"
             for name, value in argument_defaults(found.function):
-                if (type(value) in CONTAINERS or MOVING[type(value)]) and id(value) not in before:
+                if (type(value) in CONTAINERS or IS_STREAM_OR_ARRAY[type(value)]) and id(
+                    value
+                ) not in before:
                     before[id(value)] = _read_variable(None, name, where, value)
 
     undo.add(partial(_put_back_all, before, undo))
@@ -117,14 +119,14 @@ def restore_later(reach: Reach, undo: Undo) -> KeptBefore:
     return before
 
 
-def tell_of_numbers(reach: Reach, before: KeptBefore, undo: Undo) -> None:
+def warn_of_changed_numbers(reach: Reach, before: SavedVariables, undo: Undo) -> None:
     """Tell of numbers that have changed: what was computed with them is baked in."""
     for each in before.values():
-        if isinstance(each, KeptCache):
+        if isinstance(each, SavedLruCache):
             continue
         if isinstance(each.content, Stream):
             if each.content.is_moved():
-                undo.notes.append(describe_taken(each.content, f"{each.name}, {each.where}"))
+                undo.notes.append(describe_consumed(each.content, f"{each.name}, {each.where}"))
         elif not _holds_fakes(now := each.find_value()):
             changed = _describe_change(each.name, each.where, now, each.value, each.content)
             if changed is not None:
@@ -132,9 +134,9 @@ def tell_of_numbers(reach: Reach, before: KeptBefore, undo: Undo) -> None:
                 undo.notes.append(_describe_setting(changed, line))
 
 
-def _put_back_all(before: KeptBefore, undo: Undo) -> None:
+def _put_back_all(before: SavedVariables, undo: Undo) -> None:
     for each in before.values():
-        if isinstance(each, KeptCache):
+        if isinstance(each, SavedLruCache):
             if each.is_other():
                 each.function.cache_clear()  # the capture's results have no data
                 name = each.function.__name__
@@ -147,13 +149,13 @@ def _put_back_all(before: KeptBefore, undo: Undo) -> None:
 
 
 def _read_variable(variable: Any, name: str, where: str, value: Any) -> Kept:
-    if MOVING[type(value)]:
+    if IS_STREAM_OR_ARRAY[type(value)]:
         return Kept(variable, name, where, value, Stream(value))
     return Kept(variable, name, where, value, items(value) if type(value) in CONTAINERS else None)
 
 
-def _read_cache(function: Any) -> KeptCache:
-    return KeptCache(function, function.cache_info().misses, cached_results(function))
+def _read_cache(function: Any) -> SavedLruCache:
+    return SavedLruCache(function, function.cache_info().misses, cached_results(function))
 
 
 def _put_back(kept: Kept, undo: Undo) -> None:
@@ -165,7 +167,7 @@ def _put_back(kept: Kept, undo: Undo) -> None:
         write(now, kept.content)
     if keeps_tensors:
         _tell_of_tensor(kept.name, kept.where, undo)
-    else:  # numbers are told of (`tell_of_numbers`)
+    else:  # numbers are told of (`warn_of_changed_numbers`)
         note_change(f"the module changes {kept.name}, {kept.where}")
 
 
@@ -214,7 +216,7 @@ def _find_variables(found: ReadFunction) -> Iterator[tuple[Any, str, str]]:
     if function.__closure__ is not None:
         stores = code.nonlocals_set()
         for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
-            if name in stores or MOVING[type(read_cell(cell))]:
+            if name in stores or IS_STREAM_OR_ARRAY[type(read_cell(cell))]:
                 yield cell, name, f"which {function.__qualname__} is closed over"
 
 
@@ -226,8 +228,8 @@ def _find_written_globals(found: ReadFunction) -> set[str]:
     """The globals that a function sets, changes or takes a value from, as far as names tell."""
     _, code, named, classes, _ = found
     names = code.globals_set()
-    if any(map(MOVING.__getitem__, classes)):
-        names.update([name for name, value in named.items() if MOVING[type(value)]])
+    if any(map(IS_STREAM_OR_ARRAY.__getitem__, classes)):
+        names.update([name for name, value in named.items() if IS_STREAM_OR_ARRAY[type(value)]])
     may_change = not CONTAINERS.isdisjoint(classes)
     if may_change and code.may_change_containers():
         names.update([name for name, value in named.items() if type(value) in CONTAINERS])
@@ -277,13 +279,13 @@ def _find_named(found: ReadFunction) -> Iterator[tuple[str, str, Any]]:
         return
     sets = found.code.sets_attributes() or "setattr" in found.code.names
     for name, value in found.named.items():
-        if (may_keep := _MAY_KEEP[type(value)]) is not None and may_keep(value, sets):
+        if (may_keep := _HOLDS_USER_STATE[type(value)]) is not None and may_keep(value, sets):
             yield name, _describe_globals(function), value
     for name, value in argument_defaults(function):
-        if (may_keep := _MAY_KEEP[type(value)]) is not None and may_keep(value, sets):
+        if (may_keep := _HOLDS_USER_STATE[type(value)]) is not None and may_keep(value, sets):
             yield name, f"which an argument of {function.__qualname__} is by default", value
     for name, value in closure_variables(function) if function.__closure__ else ():
-        may_keep = _MAY_KEEP[type(value)] if name != "__class__" else None
+        may_keep = _HOLDS_USER_STATE[type(value)] if name != "__class__" else None
         if may_keep is not None and may_keep(value, sets):
             yield name, f"which {function.__qualname__} is closed over", value
 
@@ -306,7 +308,7 @@ def _choose_question(cls: type) -> Callable[[Any, bool], bool] | None:
     return (lambda value, sets: True) if is_plain else None
 
 
-_MAY_KEEP = PerClass(__name__, "may keep", _choose_question)
+_HOLDS_USER_STATE = PerClass(__name__, "may keep", _choose_question)
 
 
 def _open(
@@ -346,7 +348,7 @@ def _put_places_back(places: dict[int, HeldPlace], reach: Reach, undo: Undo) -> 
 def _put_attributes_back(place: HeldPlace, reach: Reach, undo: Undo) -> None:
     before = dict(place.before)
     for key, now in items(place.holder):
-        was = before.get(key, GONE)
+        was = before.get(key, MISSING)
         if now is was:
             continue
         label = place.name_item(key)

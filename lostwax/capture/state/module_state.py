@@ -16,11 +16,11 @@ import torch
 from torch import nn
 
 from lostwax.cache import PerClass
-from lostwax.capture.heap.contents import describe_taken
-from lostwax.capture.heap.holders import GONE
+from lostwax.capture.heap.contents import describe_consumed
+from lostwax.capture.heap.holders import MISSING
 from lostwax.capture.heap.snapshot import REGISTRIES, HeldValue, Snapshot
 from lostwax.capture.python.assignments import line_that_sets
-from lostwax.capture.state.unkept_changes import note_change, tell_of_change
+from lostwax.capture.state.unkept_changes import note_change, warn_of_change
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, storage_key
@@ -291,17 +291,17 @@ class ModuleState:
         for values in self._values_now(saved):
             changed = (each for each in values if _is_changed_value(each) or _is_moved(each, own))
             if (at := next(changed, None)) is not None:
-                text = _TAKEN_AWAY if at.value is GONE else _KEPT_VALUE
+                text = _TAKEN_AWAY if at.value is MISSING else _KEPT_VALUE
                 text = _MOVED if isinstance(at.value, torch.Tensor) else text
                 line = line_that_sets(_name_in_code(at), ran)
                 told = "" if line is None else f" ({line})"
-                tell_of_change(text.format(at.where, at.before, at.value, told))
+                warn_of_change(text.format(at.where, at.before, at.value, told))
 
     def _tell_of_streams(self, saved: Snapshot) -> None:
         moved = {id(each.value): each for each in saved.streams if each.is_moved()}
         for at in chain.from_iterable(self._values_now(saved)) if moved else ():
             if (stream := moved.pop(id(at.value), None)) is not None:
-                tell_of_change(describe_taken(stream, f"its attribute {at.where}"))
+                warn_of_change(describe_consumed(stream, f"its attribute {at.where}"))
 
     def _values_now(self, saved: Snapshot) -> Iterator[Iterator[HeldValue]]:
         """What modules and their classes hold now, attribute by attribute."""
@@ -362,13 +362,13 @@ def _attribute_values(
 ) -> Iterator[Iterator[HeldValue]]:
     for name in dict.fromkeys((*now, *before)):
         if name not in REGISTRIES:
-            value, was = now.get(name, GONE), before.get(name, GONE)
+            value, was = now.get(name, MISSING), before.get(name, MISSING)
             yield saved.held_values(prefix + name, name, value, was)
 
 
 def _is_changed_value(at: HeldValue) -> bool:
     """Is it a plain value that was a different one, or a value that is gone?"""
-    if at.value is GONE:
+    if at.value is MISSING:
         return isinstance(at.before, (*PLAIN, torch.Tensor))
     if not isinstance(at.value, PLAIN) or at.value is at.before:
         return False
@@ -442,10 +442,10 @@ def kept_tensor_error(kept: KeptTensor, because: str) -> CaptureError:
     )
 
 
-def tell_of_unread(kept: KeptTensor, ran: Sequence[FunctionType]) -> None:
+def warn_of_unread_cache(kept: KeptTensor, ran: Sequence[FunctionType]) -> None:
     """Warn of a tensor that only others than the program could read."""
     line = line_that_sets(kept.name, ran)
-    tell_of_change(
+    warn_of_change(
         f"the module keeps a tensor in the attribute {kept.where}{f', at {line}' if line else ''}; "
         "the next call does not read it, so the program does without: after a run of it the "
         "attribute is what it was before. Return the tensor if it is needed."

@@ -57,7 +57,7 @@ def note_change(text: str) -> bool:
     return True
 
 
-def tell_of_change(text: str) -> None:
+def warn_of_change(text: str) -> None:
     listener = _listening.get()
     if listener is None:
         warn(text)

@@ -21,7 +21,7 @@ from torch import nn
 
 from lostwax.bytecode import Chain, closure_variables, read_chains
 from lostwax.capture import threads
-from lostwax.capture.heap.holders import GONE
+from lostwax.capture.heap.holders import MISSING
 from lostwax.ir.text import path_text
 from lostwax.location import Location, is_user_file
 
@@ -129,9 +129,9 @@ def _find_starts(
             path = paths.get(module, "")
             yield path_text(path) if path else "self", module
     elif chain.operation == "LOAD_GLOBAL":
-        value = known.get(name, GONE)
-        if value is GONE:
-            value = vars(builtins).get(name, GONE)
+        value = known.get(name, MISSING)
+        if value is MISSING:
+            value = vars(builtins).get(name, MISSING)
         if isinstance(value, ModuleType):
             # `math.pi` stays as it is; some interpreters have math in them, and no file of it.
             is_pythons = value.__name__ in sys.builtin_module_names
@@ -140,7 +140,7 @@ def _find_starts(
         else:
             yield f"{name}, a global of {Path(code.co_filename).name}", value
     elif chain.operation == "LOAD_DEREF":
-        value = dict(closure_variables(function)).get(name, GONE)
+        value = dict(closure_variables(function)).get(name, MISSING)
         yield f"{name}, which {function.__qualname__} is closed over", value
 
 
@@ -149,7 +149,7 @@ def _follow(path: str, value: Any, steps: Sequence[tuple[str, Any]]) -> tuple[st
     for kind, key in steps:
         if kind == "item":
             is_there = type(value) in (dict, list, tuple)
-            value = _read_item(value, key) if is_there else GONE
+            value = _read_item(value, key) if is_there else MISSING
             head += f"[{key!r}]"
         else:
             value = _read_attribute(value, key)
@@ -161,20 +161,20 @@ def _read_item(value: Any, key: Any) -> Any:
     try:
         return value[key]
     except (LookupError, TypeError):
-        return GONE
+        return MISSING
 
 
 def _read_attribute(value: Any, name: str) -> Any:
     """An attribute of an object or of its class; no property is asked."""
-    if isinstance(value, (int, float, str)) or value is GONE:
-        return GONE
+    if isinstance(value, (int, float, str)) or value is MISSING:
+        return MISSING
     held = getattr(value, "__dict__", None) if not isinstance(value, nn.Module) else vars(value)
     if isinstance(held, Mapping) and name in held:
         return held[name]
     if isinstance(value, nn.Module) and name in value._modules:
         return value._modules[name]
     classes = value.__mro__ if isinstance(value, type) else type(value).__mro__
-    return next((vars(each)[name] for each in classes if name in vars(each)), GONE)
+    return next((vars(each)[name] for each in classes if name in vars(each)), MISSING)
 
 
 _VALUES = frozenset((int, float, complex, bool, str))

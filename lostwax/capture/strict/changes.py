@@ -20,13 +20,13 @@ from lostwax.capture.example_call import argument_names
 from lostwax.capture.heap.contents import list_items, read_items, stands_for, write
 from lostwax.capture.heap.edges import GENERATORS, IS_CALLED, STREAMS
 from lostwax.capture.heap.functions import cached_results, is_plain
-from lostwax.capture.heap.hidden import Fixed, Hidden
-from lostwax.capture.heap.holders import GONE, ClassAttributes, SlotAttributes
-from lostwax.capture.heap.moment import Moment, find_python
+from lostwax.capture.heap.hidden import Fixed, OpaqueState
+from lostwax.capture.heap.holders import MISSING, ClassAttributes, SlotAttributes
+from lostwax.capture.heap.moment import Moment, reachable_state_of
 from lostwax.capture.heap.paths import PathSearch, join_path
 from lostwax.capture.heap.reach import Reach
 from lostwax.capture.heap.values import describe, describe_all
-from lostwax.capture.state.global_state import KeptBefore, KeptCache
+from lostwax.capture.state.global_state import SavedLruCache, SavedVariables
 from lostwax.capture.state.root_module import forward_of
 from lostwax.capture.trace.tracer import Tracer
 
@@ -56,9 +56,9 @@ class Before:
         assert tracer.watched is not None
         self._modules: Sequence[nn.Module] = tracer.watched[0]
         values = {**_find_called(self._modules), **arguments}
-        self._moment = Moment(find_python(tracer), values.items())
+        self._moment = Moment(reachable_state_of(tracer), values.items())
         self._reach: Reach = tracer.watched[1]
-        self._kept: KeptBefore = tracer.watched[2]
+        self._kept: SavedVariables = tracer.watched[2]
         self._arguments = arguments
 
     @property
@@ -88,7 +88,7 @@ class Before:
 
     def _changed_caches(self) -> Iterator[Change]:
         for each in self._kept.values():
-            if isinstance(each, KeptCache) and each.is_other():
+            if isinstance(each, SavedLruCache) and each.is_other():
                 counts = len(each.results or ()), len(cached_results(each.function) or ())
                 old, new = (f"{n} result{'s' * (n != 1)}" for n in counts)
                 kept = f"{new}, with tensors or objects among them"
@@ -99,7 +99,7 @@ class Before:
         if self._moment.find_change() is None:
             return
         for _, (name, holder, content), _ in self._moment.list_changes():
-            if isinstance(holder, Hidden):  # by it other threads may wait for this one
+            if isinstance(holder, OpaqueState):  # by it other threads may wait for this one
                 continue
             before, after = list_items(content), read_items(holder)
             has_attributes = isinstance(holder, (ClassAttributes, SlotAttributes))
@@ -121,7 +121,7 @@ class Before:
     ) -> Iterator[Change]:
         is_state = self._is_state(holder)
         for key in dict.fromkeys((*before, *after)):
-            was, now = before.get(key, GONE), after.get(key, GONE)
+            was, now = before.get(key, MISSING), after.get(key, MISSING)
             is_written = is_state and isinstance(was, torch.Tensor)
             if _is_same(was, now) or (is_written and isinstance(now, torch.Tensor)):
                 continue

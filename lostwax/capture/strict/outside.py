@@ -49,7 +49,7 @@ from lostwax.location import PASSING_ON, Location, is_of_torch, is_user_file
 from lostwax.undo.undo import Undo
 
 
-class OutsideWatch:
+class ExternalAccessMonitor:
     """Watches a call, from the moment on when it may read something outside."""
 
     def __init__(self, undo: Undo) -> None:
@@ -65,7 +65,7 @@ class OutsideWatch:
     def look_at_call(self, call: Any, modules: Sequence[nn.Module]) -> None:
         """The call begins. What modules hold may lead outside, and functions that are made by
         `exec` are not looked at when they begin."""
-        for function, what in _DOORS.items():
+        for function, what in _WATCHED_FUNCTIONS.items():
             plain: CodeType = function.__code__
             self._doors.append(partial(setattr, function, "__code__", plain))
             self._undo.add(self._doors[-1])
@@ -121,7 +121,7 @@ _is_installed = Event()
 def _install() -> None:
     if not _is_installed.is_set():
         _is_installed.set()
-        sys.addaudithook(_hear)
+        sys.addaudithook(_on_audit_event)
 
 
 # -------------------------------------------------------------------------- what may lead outside
@@ -196,8 +196,8 @@ version adds is watched."""
 # ------------------------------------------------------------------------------------ audit events
 
 
-def _hear(event: str, given: tuple[Any, ...]) -> None:
-    if not _watched or event in _OFTEN or get_ident() not in _watched:
+def _on_audit_event(event: str, given: tuple[Any, ...]) -> None:
+    if not _watched or event in _FREQUENT_EVENTS or get_ident() not in _watched:
         return
     if _is_outside_event(event):
         asking = _find_asking(sys._getframe(1))
@@ -221,7 +221,9 @@ def _describe_event(event: str, given: tuple[Any, ...]) -> str:
 
 
 _THREAD = "a new thread"
-_OFTEN = frozenset(("builtins.id", "object.__getattr__", "object.__setattr__", "sys._getframe"))
+_FREQUENT_EVENTS = frozenset(
+    ("builtins.id", "object.__getattr__", "object.__setattr__", "sys._getframe")
+)
 _OUTSIDE_EVENTS = frozenset(("open", "builtins.input", "ctypes.dlopen"))
 _INNER_EVENTS = frozenset(
     ("array", "builtins", "code", "ctypes", "gc", "marshal", "pickle", "sys")
@@ -239,7 +241,7 @@ def _enter(what: str) -> None:
             _refuse(what, asking)
 
 
-_DOORS: dict[Any, str] = {
+_WATCHED_FUNCTIONS: dict[Any, str] = {
     **{
         function: f"os.environ ({name})"
         for name, function in vars(type(os.environ)).items()
@@ -361,11 +363,11 @@ def _list_methods(*owners: Any) -> set[str]:
     return {name for name, value in names if callable(value) and not name.startswith("_")}
 
 
-_SAYING_NOTHING = _list_methods(torch, torch.Tensor, nn.Module, str, list, dict, set)
+_COMMON_METHOD_NAMES = _list_methods(torch, torch.Tensor, nn.Module, str, list, dict, set)
 _WORDS = frozenset(
     {
-        *_list_methods(time, sys.modules[os.stat.__module__], select) - _SAYING_NOTHING,
-        *_list_methods(io.TextIOWrapper, io.FileIO, mmap, socket) - _SAYING_NOTHING,
+        *_list_methods(time, sys.modules[os.stat.__module__], select) - _COMMON_METHOD_NAMES,
+        *_list_methods(io.TextIOWrapper, io.FileIO, mmap, socket) - _COMMON_METHOD_NAMES,
         *[each for each in np.random.__all__ if each[0].isupper() and each != "Generator"],
         *("default_rng", "input", "now", "utcnow", "today", "load", "save", "dump"),
         *("fromfile", "tofile", "savez", "savez_compressed", "savetxt"),

@@ -22,7 +22,7 @@ from lostwax.capture.state.unkept_changes import collect_changes
 from lostwax.capture.strict.baked_in import BakedIn, ReadsWatcher
 from lostwax.capture.strict.changes import Before, Change, name_arguments
 from lostwax.capture.strict.lines import find_lines
-from lostwax.capture.strict.outside import OutsideWatch
+from lostwax.capture.strict.outside import ExternalAccessMonitor
 from lostwax.errors import StrictError
 from lostwax.ir.diff import find_change
 from lostwax.ir.program import ExportedProgram
@@ -106,7 +106,7 @@ class StrictWatcher(ReadsWatcher):
         tracer = threads.running[-1]
         modules, reach, _ = tracer.watched
         before = Before(tracer, name_arguments(function, args, kwargs))
-        outside = OutsideWatch(self._undo)
+        outside = ExternalAccessMonitor(self._undo)
         reach.add_look(outside.look_at)
         outside.look_at_call(function, modules)
         try:

@@ -45,8 +45,8 @@ from lostwax.capture.heap.functions import (
     reachable_functions,
     unwrap,
 )
-from lostwax.capture.heap.hidden import CLASS, Fixed, Hidden
-from lostwax.capture.heap.holders import GONE, ClassAttributes, has_items, items
+from lostwax.capture.heap.hidden import CLASS, Fixed, OpaqueState
+from lostwax.capture.heap.holders import MISSING, ClassAttributes, has_items, items
 from lostwax.capture.python.functions_run import FunctionKeys
 from lostwax.capture.state.root_module import find_root_module
 from lostwax.capture.surroundings.tensor_places import TYPE, data_of, tensor_content
@@ -169,8 +169,8 @@ class Look:
         if is_object(value):
             self._visit_class(type(value))
         holders, leads, _ = open_value(value)
-        if any(isinstance(each, Hidden) for each in holders) and not _is_of_python(value):
-            holders = [each for each in holders if not isinstance(each, Hidden)]
+        if any(isinstance(each, OpaqueState) for each in holders) and not _is_of_python(value):
+            holders = [each for each in holders if not isinstance(each, OpaqueState)]
             leads = ()  # what C keeps in it is the same while it is the same object
         for place in holders:
             self._watch(path, place, place is value)
@@ -378,8 +378,8 @@ class Look:
     def _watch_global(self, known: dict[str, Any], name: str, further: tuple[str, ...]) -> None:
         """Watch a global, if there is one. If it is a module, also watch its attributes that the
         code names (`further`)."""
-        value = known.get(name, GONE)
-        if value is GONE:
+        value = known.get(name, MISSING)
+        if value is MISSING:
             if known is sys.modules:  # the code will import it
                 self.globals_read[id(known), name] = known, name
             return

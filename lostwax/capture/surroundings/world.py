@@ -20,11 +20,11 @@ from lostwax.capture.aliasing.state_views import is_derived
 from lostwax.capture.heap.contents import ManyPlaces
 from lostwax.capture.heap.functions import (
     CachedResults,
-    are_still_there,
     cached_results,
+    contains_all_results,
     is_plain_since,
 )
-from lostwax.capture.heap.holders import GONE
+from lostwax.capture.heap.holders import MISSING
 from lostwax.capture.python.functions_run import FunctionKeys
 from lostwax.capture.surroundings.look import FORWARD, Look, bytes_of
 from lostwax.capture.surroundings.tensor_places import (
@@ -90,7 +90,7 @@ class World:
 
     def _objects(self) -> Iterator[Any]:
         return chain(
-            map(dict.get, *self._globals, repeat(GONE)),
+            map(dict.get, *self._globals, repeat(MISSING)),
             chain.from_iterable(map(_CODE, self._functions)),
         )
 
@@ -174,6 +174,6 @@ def _is_cache_unchanged(cache: tuple[Any, CachedResults]) -> bool:
     """Has the cache lost nothing, and got only plain values? (Objects must be looked at.)"""
     function, known = cache
     now = cached_results(function)
-    if now is None or not are_still_there(known, now):
+    if now is None or not contains_all_results(known, now):
         return False
     return len(now) == len(known) or is_plain_since(known, function)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from lostwax.capture.heap.functions import are_still_there
+from lostwax.capture.heap.functions import contains_all_results
 
 
 class WorldEntry(NamedTuple):
@@ -21,7 +21,7 @@ class WorldEntry(NamedTuple):
 
     def is_same(self, other: WorldEntry) -> bool:
         if self.kind == other.kind == "cache":
-            return self.held is other.held and are_still_there(other.content, self.content)
+            return self.held is other.held and contains_all_results(other.content, self.content)
         if self.kind == other.kind == "order" and set(self.content) != set(other.content):
             return True  # new keys, and keys that are gone, have entries of their own
         if self.kind != other.kind:

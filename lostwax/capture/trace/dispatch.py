@@ -211,10 +211,10 @@ def _view_or_copy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str,
         # Written to, it has the example's layout in the program, also where the input has another.
         root = source.tracked.root
         if root.version:
-            tracer.reliance.note(root, f"a write before {name}")
+            tracer.layout_assumptions.note(root, f"a write before {name}")
         elif not root.type.is_dense or Trait.COPIES_GAPS in record.traits:
             # Else a view fails where eager would copy; but these copy what has a view, too.
-            tracer.reliance.note(root, f"a write after {name}", root)
+            tracer.layout_assumptions.note(root, f"a write after {name}", root)
     return out
 
 
@@ -240,7 +240,9 @@ def _record_batch_norm(tracer: Tracer, record: Operator, args: Any, kwargs: dict
     return tracer.evaluate(aten._native_batch_norm_legit.default, tuple(args), {})
 
 
-def _record_bags(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def _record_embedding_bag(
+    tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
+) -> Any:
     """C++ calls it for tensors that need no gradient; it has no backward."""
     fakes = [each for each in (*args, *kwargs.values()) if isinstance(each, FakeTensor)]
     if torch.is_grad_enabled() and wants_gradient(tracer, *map(tracer.value_of, fakes)):
@@ -248,7 +250,9 @@ def _record_bags(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, 
     return record_by_rule(tracer, record, args, kwargs)
 
 
-def _record_underived(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def _record_nondifferentiable(
+    tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
+) -> Any:
     """As `record_by_rule`, but no gradient flows through the step."""
     with tracer.assume_grad(False):
         return record_by_rule(tracer, record, args, kwargs)
@@ -490,8 +494,8 @@ _WAYS: Ways[Handler] = (
     (lambda record: record.data_dependent, record_call),
     (Trait.SHARES_STORAGE, record_unsafe_view),
     (Trait.READS_IN_ORDER, _record_in_order),
-    (Trait.UNDERIVED, _record_underived),
-    (Trait.FORWARD_ONLY, _record_bags),
+    (Trait.UNDERIVED, _record_nondifferentiable),
+    (Trait.FORWARD_ONLY, _record_embedding_bag),
     (_is_typed, record_by_rule),
     (lambda record: True, record_call),
 )

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 import torch
 
-from lostwax.capture.aliasing.attributes import JoinedAttributes, list_attributes
+from lostwax.capture.aliasing.attributes import MergedAttributes, list_attributes
 from lostwax.capture.attempt import Attempt, Retry
-from lostwax.capture.heap.holders import GONE
+from lostwax.capture.heap.holders import MISSING
 from lostwax.capture.python.assignments import line_that_sets
-from lostwax.capture.state.unkept_changes import tell_of_change
+from lostwax.capture.state.unkept_changes import warn_of_change
 from lostwax.capture.trace.gradient_reach import (
     find_joins,
     finds_gradient,
@@ -45,7 +45,7 @@ class Holding(NamedTuple):
     fake: Any
 
 
-class GradMarks:
+class RequiresGradLog:
     """What one capture does to gradients."""
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ def _refuse_gradient(what: str, fake: FakeTensor, at: Location | None) -> NoRetu
 
 
 def check_attributes(
-    given: Iterable[Holding], joined: JoinedAttributes, ran: Sequence[FunctionType]
+    given: Iterable[Holding], joined: MergedAttributes, ran: Sequence[FunctionType]
 ) -> None:
     """What is put on a tensor of the caller's would have to stay there: on state for the next call,
     which may read it. `joined` knows what is put on one on one side of an `if` alone, `ran` are
@@ -156,13 +156,13 @@ def check_attributes(
     for kind, name, tensor, fake in given:
         if not isinstance(fake, FakeTensor):
             continue
-        found = [*list_attributes(fake), *zip(joined.find_names(fake), repeat(GONE))]
+        found = [*list_attributes(fake), *zip(joined.find_names(fake), repeat(MISSING))]
         for attribute, value in found:
             if vars(tensor).get(attribute, fake) is value:
                 continue
             what = f"{kind} {name} is given the attribute {attribute}"
             if kind == "the input":
-                tell_of_change(f"{what}; the program leaves nothing on its inputs.")
+                warn_of_change(f"{what}; the program leaves nothing on its inputs.")
                 continue
             line = line_that_sets(attribute, ran)
             at = "" if line is None else f"\n  at {line}"
@@ -186,7 +186,7 @@ def check_results(outputs: Iterable[Any], given: Container[int]) -> None:
             )
 
 
-class UntrackedError(Retry):
+class NeedsAutograd(Retry):
     """The program differentiates inside, or has leaves of its own, and autograd has not seen what
     is computed from them: it is captured again so that autograd sees it."""
 

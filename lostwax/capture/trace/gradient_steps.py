@@ -100,7 +100,7 @@ def _find_changing(tracer: Tracer, *values: Value) -> list[Value]:
     return [s for s in found if s in tracer.users or isinstance(s.fake, torch.nn.Parameter)]
 
 
-def hand_through(
+def pass_gradient_through(
     tracer: Tracer, values: Iterable[Any], inside: Sequence[Value] = ()
 ) -> AbstractContextManager[None]:
     """Record a step whose graphs return these values as Python has it: what they only hand through
@@ -148,7 +148,7 @@ def _put_unseen(tracer: Tracer, old: Value, new: Value) -> Value:
     """The new value, with the gradient of the old one: autograd does not see the write."""
     if wants_gradient(tracer, old):
         return keep_gradient_of(tracer, old, tracer.lay_out(old, new))
-    tracer.overwritten_unseen.update(gradient_sources(old, grad=True))
+    tracer.written_without_autograd.update(gradient_sources(old, grad=True))
     return tracer.take_view(new, DETACHED) if may_have_gradient(tracer, new) else new
 
 

@@ -18,7 +18,7 @@ from lostwax.capture.trace.gradient_steps import (
     may_have_gradient,
     wants_gradient,
 )
-from lostwax.capture.trace.python_questions import OF_GRADIENTS, NotedQuestions
+from lostwax.capture.trace.python_questions import OF_GRADIENTS, QuestionLog
 from lostwax.fake.asked_tensor import (
     IDENTITY,
     LAYOUT_QUESTIONS,
@@ -62,7 +62,7 @@ class CaptureObserver(Observer):
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self.questions = NotedQuestions()
+        self.questions = QuestionLog()
         self.mode_before: Callable[[str], Any] = mode_answer
         """What torch has answered before the capture."""
         self.hook: Callable[[FakeTensor, Callable[[Any], Any]], Any] = super().hook_gradient
@@ -136,7 +136,7 @@ class CaptureObserver(Observer):
         if not self.is_over:
             self.questions.note_joint(values, user_location(), GRADIENTS)
 
-    def takes_for_true(self, fake: FakeTensor) -> bool:
+    def assumes_true(self, fake: FakeTensor) -> bool:
         """`torch.distributions` asks so whether its arguments are valid: the program asserts it."""
         step = fake.tracked.value.step if fake.tracked is not None else None
         if step is None or not has_trait(step.target, Trait.ASKS_ALL):
@@ -149,16 +149,16 @@ class CaptureObserver(Observer):
         """The layout of a fake has decided something. `exact`: also that of dimensions of size
         1."""
         if self._tracer.is_recording and fake.tracked is not None:
-            self._tracer.reliance.note(fake.tracked.root, what, exact=exact)
+            self._tracer.layout_assumptions.note(fake.tracked.root, what, exact=exact)
 
     def note_layout_choice(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
         tracer = self._tracer
         if tracer.is_recording and source.tracked is not None and out.tracked is not None:
             roots = (source.tracked.root, out.tracked.root)
             name = f"a write to the result of {what}"
-            note = tracer.reliance.note(roots[0], name, roots[1], tracer.position)
+            note = tracer.layout_assumptions.note(roots[0], name, roots[1], tracer.position)
             if source.fake_type.is_symbolic:
-                tracer.doubts.add(source, out, tracer.moment, what, note.where)
+                tracer.maybe_views.add(source, out, tracer.moment, what, note.where)
 
     # ------------------------------------------------------------------- gradients, data and copies
 

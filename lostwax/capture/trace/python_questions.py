@@ -49,7 +49,7 @@ class QuestionNote(NamedTuple):
     """Is it asked of all of the values, whether it holds of any?"""
 
 
-class NotedQuestions:
+class QuestionLog:
     """The questions of one capture."""
 
     def __init__(self) -> None:

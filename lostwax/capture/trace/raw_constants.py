@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lostwax.capture.trace.tracer import Tracer
 
 
-class BareConstants:
+class UnrecordedConstants:
     """The constants that were detached in one capture."""
 
     def __init__(self, tracer: Tracer) -> None:

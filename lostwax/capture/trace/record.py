@@ -260,7 +260,7 @@ def _record_strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeT
     is_beside = tracer.sees_gradients and storage.shows_others(given.tracked, out.fake_type)
     if is_beside and wants_gradient(tracer, tracer.value_of(given)):
         storage.refuse_others(out.fake_type)
-    tracer.reliance.note(base.root, "as_strided")
+    tracer.layout_assumptions.note(base.root, "as_strided")
     is_row = tracer.scope is not None and tracer.scope.is_given(base.root)
     arguments = storage.strided_arguments(base.type, out.fake_type, is_row)
     view = View(aten.as_strided.default, arguments, {}, None)

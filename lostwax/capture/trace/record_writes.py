@@ -49,8 +49,8 @@ def _become_view(
 ) -> Any:
     tracer.check_single(target)
     shown = record_view(tracer, operator(storage.metadata_view(record.overload)), args, kwargs)
-    if tracer.doubts or tracer.scope is not None:
-        tracer.doubts.note_change(target.tracked.root, tracer.moment)
+    if tracer.maybe_views or tracer.scope is not None:
+        tracer.maybe_views.note_change(target.tracked.root, tracer.moment)
     tracer.become(target, shown)
     return target
 

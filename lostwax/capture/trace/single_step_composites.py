@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lostwax.capture.trace.tracer import Tracer
 
 
-class KnownStep(NamedTuple):
+class CachedStep(NamedTuple):
     """What a call was recorded as."""
 
     target: OpOverload
@@ -47,7 +47,7 @@ class KnownStep(NamedTuple):
     """The tensors: which operand each is, and which operand of the composite operator."""
 
 
-shared_rule_cache.SHAREABLE.add(KnownStep)
+shared_rule_cache.SHAREABLE.add(CachedStep)
 
 
 def record_composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -55,7 +55,7 @@ def record_composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[s
     overload = record.overload
     taken_apart = (tracer.provenance.as_one, overload, tracer.compute, overload, args, kwargs)
     asked = None
-    if tracer.takes_known_calls and not tracer.is_direct and not kwargs:
+    if tracer.can_replay_calls and not tracer.is_direct and not kwargs:
         asked = key_call(tracer, record, args)
     if asked is None:
         return taken_apart[0](*taken_apart[1:])
@@ -107,7 +107,7 @@ def _state(tracer: Tracer, args: Any) -> tuple[Any, ...]:
 
 def _describe_step(
     step: Step, operands: list[Any], out: FakeTensor, may_vary: bool
-) -> tuple[KnownStep, Any] | None:
+) -> tuple[CachedStep, Any] | None:
     """What became of a call with these operands, and the types of the results, of which the first
     is the composite operator's; None: something else than can be told again."""
     result = step.result
@@ -126,11 +126,11 @@ def _describe_step(
     plain = all(o.__class__ in PLAIN or is_shared(o) for o in kept)
     if not plain and may_vary:  # there may be symbols among them
         return None
-    return KnownStep(step.target, kept, [at for at, _ in places] if plain else None, places), types
+    return CachedStep(step.target, kept, [at for at, _ in places] if plain else None, places), types
 
 
 def _record_known(
-    tracer: Tracer, whole: OpOverload, known: tuple[KnownStep, Any], given: list[Any]
+    tracer: Tracer, whole: OpOverload, known: tuple[CachedStep, Any], given: list[Any]
 ) -> FakeTensor:
     (target, kept, tensors, places), types = known
     operands = kept.copy()
@@ -198,7 +198,7 @@ def record_whole(
         return take_apart(tracer, record, args, kwargs)
     asked, given = None, (*args, *kwargs.values())
     is_typed = Trait.READS_GRADIENT not in record.traits or not _has_gradient(tracer, given[3:])
-    if is_typed and tracer.takes_known_calls and not tracer.is_direct:
+    if is_typed and tracer.can_replay_calls and not tracer.is_direct:
         asked = key_call(tracer, record, given)
     if asked is None:
         return _evaluate_whole(take_apart, tracer, record, args, kwargs)
@@ -390,7 +390,7 @@ def _note_sharing(tracer: Tracer, record: Operator, args: Any, out: Any) -> None
 def note_early_write(tracer: Tracer, record: Operator, root: Root) -> None:
     """Written to, an input has the example's layout in the program, also where it has another."""
     if root.kind and root.version:
-        tracer.reliance.note(root, f"a write before {_name_call(record)}")
+        tracer.layout_assumptions.note(root, f"a write before {_name_call(record)}")
 
 
 def _is_chosen_by_layout(record: Operator) -> bool:
@@ -411,10 +411,12 @@ def show_sharing(tracer: Tracer, tracked: Tracked) -> None:
         assert each.base is not None
         root = each.root
         if Trait.VIEW_OR_COPY not in record.traits:
-            tracer.reliance.note(root, f"a write to the result of {_name_call(record)}", root)
+            tracer.layout_assumptions.note(
+                root, f"a write to the result of {_name_call(record)}", root
+            )
             continue
         if root.kind and (not root.type.is_dense or Trait.COPIES_GAPS in record.traits):
-            tracer.reliance.note(root, f"a write after {_name_call(record)}", root)
+            tracer.layout_assumptions.note(root, f"a write after {_name_call(record)}", root)
         size = list(each.type.size)
         step = each.value.step
         assert step is not None

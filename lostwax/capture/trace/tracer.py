@@ -19,7 +19,7 @@ from torch import is_grad_enabled
 from torch._ops import OpOverload
 
 from lostwax.capture.aliasing import storage
-from lostwax.capture.aliasing.attributes import JoinedAttributes
+from lostwax.capture.aliasing.attributes import MergedAttributes
 from lostwax.capture.aliasing.input_layouts import LayoutAssumptions
 from lostwax.capture.aliasing.maybe_views import MaybeViews
 from lostwax.capture.aliasing.state_views import check_history
@@ -27,16 +27,16 @@ from lostwax.capture.aliasing.ties import Ties
 from lostwax.capture.steps.provenance import OtherLine, Provenance, StepPlace, operator_in_progress
 from lostwax.capture.trace import outside_tensors, refusals
 from lostwax.capture.trace.dispatch import PLAN_CACHE, PLANS, is_composite_view, plan, plan_whole
-from lostwax.capture.trace.grad_marks import GradMarks
+from lostwax.capture.trace.grad_marks import RequiresGradLog
 from lostwax.capture.trace.gradient_steps import assign_with_history, keep_gradient_of
 from lostwax.capture.trace.observer import CaptureObserver
-from lostwax.capture.trace.raw_constants import BareConstants
+from lostwax.capture.trace.raw_constants import UnrecordedConstants
 from lostwax.capture.trace.record import record_known_view
 from lostwax.capture.trace.saved_tensors import SavedTensors
 from lostwax.capture.trace.single_step_composites import Kept, show_sharing
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake import autocast, data, fallback
-from lostwax.fake.devices import name_meant_device
+from lostwax.fake.devices import public_device_of
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
@@ -100,10 +100,10 @@ class Tracer(Recorder):
         """The sequences that were packed, by how many of them have each step."""
         self.origins: dict[Any, SymbolOrigin] = {}
         """Where the program finds the value of a symbol, or of a float."""
-        self.reliance = LayoutAssumptions()
+        self.layout_assumptions = LayoutAssumptions()
         self.relies_on_view = False
         """Was something written through a `view`, or behind one that was read later?"""
-        self.doubts = MaybeViews()
+        self.maybe_views = MaybeViews()
         self.observer = CaptureObserver(self)
         self.differentiable = False
         """Whether anything that the program is given needs a gradient."""
@@ -111,8 +111,8 @@ class Tracer(Recorder):
         """Whether something might in another call: are gradients switched on?"""
         self.users = set[Value]()
         """What the user passes."""
-        self.grad_marks = GradMarks()
-        self.overwritten_unseen = set[Value]()
+        self.grad_marks = RequiresGradLog()
+        self.written_without_autograd = set[Value]()
         """What came without a gradient, and was written to where autograd does not see it: one with
         a gradient would have kept that."""
         self.inner: Region | None = None
@@ -129,7 +129,7 @@ class Tracer(Recorder):
         """Which of them may be one."""
         self.numbers_at_first: dict[Value, str] = {}
         """In bodies of loops: tensors that are numbers in the first turn, and their names."""
-        self.attributes = JoinedAttributes()
+        self.attributes = MergedAttributes()
         """What users have put on them."""
         self.raised: tuple[str, Exception] | None = None
         """The function of an operator that raised, and what: the program is none, whoever catches
@@ -145,7 +145,7 @@ class Tracer(Recorder):
         self.state_views: list[tuple[torch.Tensor, Root]] = []
         """Tensors from outside that are views of state; or state, read from elsewhere than its own
         place, `self.all[0]`."""
-        self.bare = BareConstants(self)
+        self.bare = UnrecordedConstants(self)
         self.casting = bool(autocast.find_enabled())
         """Is autocast on, or has it been?"""
         self.autocasts = Seen()
@@ -202,7 +202,7 @@ class Tracer(Recorder):
             if t is not FakeTensor and fallback.is_foreign(t):
                 return NotImplemented
         if kwargs and "device" in kwargs:
-            name_meant_device(kwargs)
+            public_device_of(kwargs)
         try:
             if self.casting and func.__class__ is OpOverload:
                 return autocast.dispatch(self, func, args, kwargs or {}, self._record)
@@ -224,7 +224,7 @@ class Tracer(Recorder):
         return out
 
     @property
-    def takes_known_calls(self) -> bool:
+    def can_replay_calls(self) -> bool:
         """May calls be recorded as the last such one was? Not where autograd is to see them."""
         if not self.is_recording or self.tracked or self.casts:
             return False
@@ -233,7 +233,7 @@ class Tracer(Recorder):
     def sees_all(self) -> bool:
         """Would C++ hand a call to this tracer as it is, to be recorded? Not where something of the
         user's comes before it: modes, transforms, autocast."""
-        if not self.takes_known_calls or _dispatch_modes() != 1:  # the tracer is one
+        if not self.can_replay_calls or _dispatch_modes() != 1:  # the tracer is one
             return False
         return not (_function_modes() or _autocast()) and _transform() is None
 
@@ -378,7 +378,7 @@ class Tracer(Recorder):
     def take_view(self, base: Value, view: View) -> Value:
         if has_trait(view.func, Trait.NEEDS_STRIDES):
             self.relies_on_view = True
-            self.reliance.note_view(base)
+            self.layout_assumptions.note_view(base)
         elif has_trait(view.func, Trait.NOT_OF_CONJUGATE):
             base = self.value_of(self.resolve_conjugate(self.temporary(base)))
         value = super().take_view(base, view)
@@ -410,7 +410,7 @@ class Tracer(Recorder):
             ) from error
         if has_trait(view.func, Trait.NEEDS_STRIDES):
             self.relies_on_view = True
-            self.reliance.note_scatter(base, value)
+            self.layout_assumptions.note_scatter(base, value)
         return value
 
     def _scatter_by_parts(self, base: Tracked, new: Value, view: View) -> Value:
@@ -465,8 +465,8 @@ class Tracer(Recorder):
 
     def assign(self, tracked: Tracked, new: Value) -> None:
         root = tracked.root
-        if self.doubts or self.scope is not None:  # in a loop, it comes again
-            self.doubts.note_write(root, self.moment)
+        if self.maybe_views or self.scope is not None:  # in a loop, it comes again
+            self.maybe_views.note_write(root, self.moment)
         storage.check_writable(root)
         if self.maybe_shared:
             storage.check_unshared(root, self.maybe_shared, self.merge_site_of)
@@ -479,7 +479,7 @@ class Tracer(Recorder):
             assign_with_history(self, tracked, new)
         else:
             super().assign(tracked, new)
-        self.reliance.note_write(root, before)
+        self.layout_assumptions.note_write(root, before)
         for tensor, _ in self.state_views:
             known = self.fake_tensor_converter.find_fake(tensor)
             if known is not None and known.tracked is not None and known.tracked.root is root:
@@ -491,7 +491,7 @@ class Tracer(Recorder):
             self.scope.keep(root)
         before = root.value
         root.write(new)
-        self.reliance.note_write(root, before)
+        self.layout_assumptions.note_write(root, before)
 
     def become(self, target: FakeTensor, new: FakeTensor) -> None:
         if self.scope is not None:

@@ -43,8 +43,8 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> Any:
     q, k, v = (mode.adopt(x) for x in (query, key, value))
-    if _is_of_nothing(q.fake_type, k.fake_type, v.fake_type):
-        return _attend_to_nothing(mode, q.fake_type, v.fake_type)
+    if _has_no_elements(q.fake_type, k.fake_type, v.fake_type):
+        return _attend_to_empty(mode, q.fake_type, v.fake_type)
     if torch_version.ATTENTION_LIFTS and all(x.fake_type.ndim == 3 for x in (q, k, v)):
         lifted = [mode.call(aten.unsqueeze.default, x, 0) for x in (q, k, v)]
         mask = _lift_mask(mode, attn_mask)
@@ -69,7 +69,7 @@ def scaled_dot_product_attention(
     )[0]  # fmt: skip
 
 
-def _is_of_nothing(q: TensorType, k: TensorType, v: TensorType) -> bool:
+def _has_no_elements(q: TensorType, k: TensorType, v: TensorType) -> bool:
     """Are they integers, and is there nothing to weigh, or nothing to compute? Elsewhere eager has
     no attention of integers, or not with every torch."""
     if q.dtype.is_floating_point or q.dtype.is_complex or q.dtype is torch.bool:
@@ -81,7 +81,7 @@ def _is_of_nothing(q: TensorType, k: TensorType, v: TensorType) -> bool:
     return fits and any(s == 0 for s in (*q.size[:-1], k.size[-2], v.size[-1]))
 
 
-def _attend_to_nothing(mode: FakeTensorMode, q: TensorType, v: TensorType) -> Any:
+def _attend_to_empty(mode: FakeTensorMode, q: TensorType, v: TensorType) -> Any:
     size = [*q.size[:-1], v.size[-1]]
     return mode.call(aten.full.default, size, 0, dtype=q.dtype, device=q.device)
 

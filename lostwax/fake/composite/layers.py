@@ -149,7 +149,7 @@ def batch_norm(
     count = product(mode.adopt(input).fake_type.size)
     # In training the operator takes no empty input: the example decides whether it is empty.
     if is_zero(count) or (training and hint(count) == 0 and decide(eq(count, 0))):
-        return _norm_of_nothing(mode, input, weight, bias)
+        return _normalize_empty(mode, input, weight, bias)
     if mode.portable:
         return _portable_batch_norm(
             mode, input, weight, bias, running_mean, running_var, training, momentum, eps
@@ -160,7 +160,7 @@ def batch_norm(
     )[0]  # fmt: skip
 
 
-def _norm_of_nothing(mode: FakeTensorMode, x: Any, weight: Any, bias: Any) -> Any:
+def _normalize_empty(mode: FakeTensorMode, x: Any, weight: Any, bias: Any) -> Any:
     """As in eager, an empty batch does not change the statistics, and has gradients. The kernel's
     backward would divide by zero."""
     out = mode.call(aten.clone.default, x)

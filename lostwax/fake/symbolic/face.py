@@ -31,15 +31,15 @@ from lostwax.sym.numbers.real import Real, current_real, specialize_real
 _RELATIONS = {"eq": "Eq", "ne": "Ne", "ge": "Ge"}
 
 
-def env_face(env: ShapeEnv) -> EnvFace:
+def torch_shape_env(env: ShapeEnv) -> TorchShapeEnvAdapter:
     """The one face of an environment: torch compares them by identity."""
     if env.face is None:
-        env.face = EnvFace(env)
-    assert isinstance(env.face, EnvFace)
+        env.face = TorchShapeEnvAdapter(env)
+    assert isinstance(env.face, TorchShapeEnvAdapter)
     return env.face
 
 
-class EnvFace:
+class TorchShapeEnvAdapter:
     """Answers in the place of torch's ShapeEnv."""
 
     def __init__(self, env: ShapeEnv) -> None:

@@ -23,7 +23,7 @@ import torch
 from lostwax.branches import asked_after, raises_otherwise
 from lostwax.errors import MixedModeError
 from lostwax.fake.symbolic import classes, layout
-from lostwax.fake.symbolic.face import EnvFace, env_face
+from lostwax.fake.symbolic.face import TorchShapeEnvAdapter, torch_shape_env
 from lostwax.fake.symbolic.operations import BINARY, UNARY_REALS, have_same_truth, if_then_else
 from lostwax.location import PASSING_ON, asking_frame
 from lostwax.sym import (
@@ -208,13 +208,13 @@ class Node:
     _hint = hint
 
     @property
-    def shape_env(self) -> EnvFace:
-        return env_face(self.env)
+    def shape_env(self) -> TorchShapeEnvAdapter:
+        return torch_shape_env(self.env)
 
     @property
     def expr(self) -> Any:
         """The value as a sympy expression."""
-        return env_face(self.env).sympy_of(self)
+        return torch_shape_env(self.env).sympy_of(self)
 
     def __copy__(self) -> Node:
         return self

@@ -22,7 +22,7 @@ _SMALL = (-5, 256)
 """Python has one object for each integer from the one to the other."""
 
 
-def are_one_object(one: Any, other: Any) -> Any:
+def is_same_symbolic_object(one: Any, other: Any) -> Any:
     """`one is other`, of which one is a symbolic number: True or False, or a symbolic truth. (One
     of a class of its own, as in an `IntEnum`, is none that was computed.)"""
     a, b = unwrap(one), unwrap(other)

@@ -117,7 +117,7 @@ class Conditions:
             shorter = self.rules.unfold_upper_halves(self.rules.unfold(p))
             if not any(shorter):  # no monomial is left but that of a constant
                 return not shorter
-            for form in (self._say_extremum, self._say_below):
+            for form in (self._extremum_condition, self._upper_bound_condition):
                 reached = form(p)
                 if reached is not None:
                     return reached
@@ -129,7 +129,7 @@ class Conditions:
                 return self.all_of((self.nonnegative(gap), self.nonnegative(rest)))
         return self.algebra.make_condition("eq", p)
 
-    def _say_extremum(self, p: Expr) -> Condition | None:
+    def _extremum_condition(self, p: Expr) -> Condition | None:
         """`max(a, b) == a` is `a >= b`."""
         for atom, k in p.unit_atoms("max", "min"):
             other = p.drop_term((atom,), times=-k)
@@ -139,7 +139,7 @@ class Conditions:
                 return self.all_of(self.nonnegative(gap) for gap in gaps)
         return None
 
-    def _say_below(self, p: Expr) -> Condition | None:
+    def _upper_bound_condition(self, p: Expr) -> Condition | None:
         """`r - r % q == 0`, which is `q*(r//q) == 0`, says that r is from 0 to q - 1."""
         for atom, k in p.unit_atoms("mod"):
             r, q = atom.operands

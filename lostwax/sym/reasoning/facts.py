@@ -95,12 +95,12 @@ class Facts:
         """Is something among them that does not last?"""
         return self.copied_at is not None and self.copied_at != self.version
 
-    def make_blank(self) -> Facts:
+    def make_empty(self) -> Facts:
         """No facts, in the same order of versions."""
         return Facts(self._versions)
 
     def copy(self) -> Facts:
-        twin = self.make_blank()
+        twin = self.make_empty()
         twin.copied_at = -1 if self.are_tried else twin.version
         twin.told = list(self.told)
         twin.fits_example = self.fits_example

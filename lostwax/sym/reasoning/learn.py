@@ -67,7 +67,7 @@ class Learner:
                     if taken[condition] <= ROUNDS:  # else two forms of it lead to each other
                         self._take(condition, again)
                 else:
-                    self._pass_on(rounds)
+                    self._propagate(rounds)
             facts.world = then
         finally:
             self._busy = False
@@ -114,7 +114,7 @@ class Learner:
         if b.kind == "and":
             self._queue.extend((x, again) for x in b.args)
         elif b.kind == "or":
-            self._take_clause(b)
+            self._learn_clause(b)
         else:
             self._take_normal(b, again)
 
@@ -130,7 +130,7 @@ class Learner:
         else:
             self._take_equality(p)
 
-    def _take_clause(self, b: BoolExpr) -> None:
+    def _learn_clause(self, b: BoolExpr) -> None:
         live = [x for x in b.args if self.prover.known(x) is not False]
         if not live:
             raise ContradictionError(f"`{b}` contradicts what is already known")
@@ -193,7 +193,7 @@ class Learner:
         there = self.conditions.is_zero(symbol.expr.shift(-value))
         return isinstance(there, BoolExpr) and self.facts.decided.get(there) is False
 
-    def _pass_on(self, rounds: Counter[Symbol]) -> None:
+    def _propagate(self, rounds: Counter[Symbol]) -> None:
         """A range has changed: what follows from the facts that mention the symbol."""
         symbol = next(iter(self._touched))
         del self._touched[symbol]

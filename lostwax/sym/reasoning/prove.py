@@ -73,16 +73,18 @@ class Prover:
         self._eliminations = ELIMINATIONS
         try:
             opposite = combine(ONE, -1, self.conditions.clear_quotients(p).terms, -1)
-            if self._is_absurd(
+            if self._is_contradictory(
                 opposite, [], 1, 0
             ):  # most proofs need one fact; which, takes trying
                 return True
             self._eliminations = ELIMINATIONS
-            return self._is_absurd(opposite, [], DEPTH, SPLITS)
+            return self._is_contradictory(opposite, [], DEPTH, SPLITS)
         finally:
             self._is_proving = False
 
-    def _is_absurd(self, terms: Terms, assumed: list[Terms], depth: int, splits: int) -> bool:
+    def _is_contradictory(
+        self, terms: Terms, assumed: list[Terms], depth: int, splits: int
+    ) -> bool:
         """Can `terms >= 0` not hold, given the facts and what is assumed?"""
         self.algebra.steps += len(terms)
         hi = self.bounds.range_of_terms(terms).hi
@@ -102,7 +104,9 @@ class Prover:
                 if self._eliminations < 0 or self._is_exhausted():
                     return False
                 combined = tighten(combine(terms, abs(there), fact, abs(here)))
-                if len(combined) <= MAX_TERMS and self._is_absurd(combined, assumed, depth - 1, 0):
+                if len(combined) <= MAX_TERMS and self._is_contradictory(
+                    combined, assumed, depth - 1, 0
+                ):
                     return True
         return False
 
@@ -119,7 +123,7 @@ class Prover:
             case = replace_atom(terms, atom, x.terms)
             others = [combine(x.terms, sign, y.terms, -sign) for y in atom.operands if y is not x]
             self._eliminations = ELIMINATIONS  # what was tried before must not tell in which order
-            if self._is_exhausted() or not self._is_absurd(
+            if self._is_exhausted() or not self._is_contradictory(
                 case, assumed + others, depth, splits - 1
             ):
                 return False
@@ -201,7 +205,7 @@ class Prover:
                     sides.append({m: -c for m, c in p.terms.items()})
         self._eliminations = ELIMINATIONS
         return any(
-            self._is_absurd(side, sides[:i] + sides[i + 1 :], DEPTH, 0)
+            self._is_contradictory(side, sides[:i] + sides[i + 1 :], DEPTH, 0)
             for i, side in enumerate(sides)
         )
 
@@ -230,7 +234,7 @@ class Prover:
 
     def _answer(self, b: BoolExpr) -> bool | None:
         answer = self._answer_joined(b) if b.args else self._answer_simple(b)
-        return answer if answer is not None else self._answer_by_trying(b)
+        return answer if answer is not None else self._answer_by_enumeration(b)
 
     def _answer_simple(self, b: BoolExpr) -> bool | None:
         p = self.forms.normal(b.poly)
@@ -289,7 +293,7 @@ class Prover:
             return True
         return None
 
-    def _answer_by_trying(self, b: BoolExpr) -> bool | None:
+    def _answer_by_enumeration(self, b: BoolExpr) -> bool | None:
         """All values of the symbols, where they are few."""
         symbols = sorted(b.symbols(), key=lambda s: s.id)
         points = 1

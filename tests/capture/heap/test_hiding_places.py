@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import lostwax
-from lostwax.capture.attempt import Settled
+from lostwax.capture.attempt import SizeBranches
 from lostwax.errors import LostwaxError, StrictError
 
 X = torch.ones(2)
@@ -173,6 +173,6 @@ def test_beside_a_profiler_of_c() -> None:
 
 
 def test_a_settled_branch_takes_none_of_the_next_attempt_with_it() -> None:
-    first = Settled()
+    first = SizeBranches()
     first.last_tried.append(("file", 1))
     assert first.settle(("file", 2)).last_tried == []

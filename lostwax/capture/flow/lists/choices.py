@@ -15,7 +15,7 @@ import torch
 
 from lostwax.capture.flow.lists.columns import Column, Columns
 from lostwax.capture.flow.lists.spans import Numbers, Pending, Pieces, Rows
-from lostwax.capture.flow.merging import Differ, Merging, Outcome
+from lostwax.capture.flow.merging import MergeConflict, Merging, Outcome
 from lostwax.capture.heap.holders import Content
 from lostwax.capture.heap.moment import ChangedPlace
 from lostwax.location import Location
@@ -43,9 +43,9 @@ def merge_tails(
     added = [*tails[0], *tails[1]]
     columns = Columns(added[0], merging.tracer, where)
     if not all(column.is_known for column in columns.list):
-        raise Differ(f"{place.name} gets a {type(added[0]).__name__} on one side only")
+        raise MergeConflict(f"{place.name} gets a {type(added[0]).__name__} on one side only")
     if columns.find_misfit(added) is not None or not columns.note(added):
-        raise Differ(f"{place.name} gets elements of several kinds")
+        raise MergeConflict(f"{place.name} gets elements of several kinds")
     for column in columns.list:
         _check_sizes(merging, place, column)
     sides = (merging.true, merging.false)
@@ -91,7 +91,7 @@ def _check_sizes(merging: Merging, place: ChangedPlace, column: Column) -> None:
         return isinstance(size, Expr) and any(s in merging.tracer.ended for s in size.symbols())
 
     if any(map(is_of_one_side, sizes[1:])):
-        raise Differ(f"{place.name} gets a tensor whose size is known on one side only")
+        raise MergeConflict(f"{place.name} gets a tensor whose size is known on one side only")
     if sizes and is_of_one_side(sizes[0]):
         column.is_ragged = True
 
@@ -99,7 +99,7 @@ def _check_sizes(merging: Merging, place: ChangedPlace, column: Column) -> None:
 def _settle(side: Outcome, leaf: Any) -> Any:
     """What is appended, as it was when the side ended."""
     if isinstance(leaf, Pending):
-        raise Differ("a list gets longer in a loop inside of a side")
+        raise MergeConflict("a list gets longer in a loop inside of a side")
     if isinstance(leaf, torch.Tensor):
         return side.scope.tracer.temporary(_find(side, leaf).value)
     if not isinstance(leaf, (Rows, Numbers, Pieces)):
@@ -114,7 +114,7 @@ def _settle(side: Outcome, leaf: Any) -> Any:
 def _find(side: Outcome, tensor: torch.Tensor) -> Any:
     found = side.find(tensor)
     if found.root in side.scope.writes:
-        raise Differ("a tensor is appended that the side writes to")
+        raise MergeConflict("a tensor is appended that the side writes to")
     return found
 
 

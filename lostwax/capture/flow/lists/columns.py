@@ -13,7 +13,7 @@ import torch
 
 from lostwax.capture.control.scope import are_equal
 from lostwax.capture.flow.lists.spans import Appended, Numbers, Pieces, Rows, Tuples
-from lostwax.capture.flow.numbers import DTYPES, find_kind, hold_number
+from lostwax.capture.flow.numbers import DTYPES, find_kind, number_to_tensor
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.location import Location
@@ -95,7 +95,7 @@ class Column:
         if self.kind:
             if isinstance(leaf, Numbers):
                 return {"rows": leaf.tensor}
-            return {"rows": hold_number(leaf, DTYPES[self.kind]).reshape(1)}
+            return {"rows": number_to_tensor(leaf, DTYPES[self.kind]).reshape(1)}
         if not self.is_ragged:
             return {"rows": leaf.in_order(9) if isinstance(leaf, Rows) else leaf.unsqueeze(0)}
         if isinstance(leaf, Pieces):
@@ -111,7 +111,7 @@ class Column:
         if isinstance(leaf, Numbers):
             return leaf.tensor
         if self.kind:
-            return hold_number(leaf, DTYPES[self.kind])
+            return number_to_tensor(leaf, DTYPES[self.kind])
         if self.is_ragged:
             return torch.full((), leaf.shape[0])
         return leaf.in_order(9) if isinstance(leaf, Rows) else leaf

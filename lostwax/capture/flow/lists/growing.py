@@ -31,7 +31,7 @@ from lostwax.location import PASSING_ON
 PASSING_ON.add(__file__)
 
 
-class GrowingList(OpenLength, list[Any]):
+class ListOfUnknownLength(OpenLength, list[Any]):
     """A list that loops may append to."""
 
     __slots__ = ()
@@ -112,20 +112,22 @@ class GrowingList(OpenLength, list[Any]):
             raise refuse("an element is read of a list with elements of several kinds")
         return span.take(key)
 
-    def _cut(self, key: slice) -> GrowingList:
+    def _cut(self, key: slice) -> ListOfUnknownLength:
         start, stop, step = key.start, key.stop, key.step
         parts = self.list_parts()
         if (start, stop) == (None, None) and step in (None, 1, -1):
-            return GrowingList(parts) if step != -1 else GrowingList(_reverse(parts))
+            return (
+                ListOfUnknownLength(parts) if step != -1 else ListOfUnknownLength(_reverse(parts))
+            )
         self.check_complete("a part")
         span = parts[0] if len(parts) == 1 else None
         if step in (None, 1) and isinstance(span, Appended):
-            return GrowingList([span.cut(start, stop)])
+            return ListOfUnknownLength([span.cut(start, stop)])
         known = next(i for i, each in enumerate(parts) if isinstance(each, Span))
         begin = 0 if start is None else start
         is_known = step in (None, 1) and isinstance(begin, int) and 0 <= begin <= known
         if is_known and (stop is None or (isinstance(stop, int) and 0 <= stop <= known)):
-            return GrowingList(parts[begin:stop])
+            return ListOfUnknownLength(parts[begin:stop])
         raise refuse("a part is taken of a list to which a loop has appended")
 
     def __iter__(self) -> Iterator[Any]:
@@ -154,16 +156,18 @@ class GrowingList(OpenLength, list[Any]):
     # ------------------------------------------------------------------------ what is made of it
 
     def extend(self, values: Iterable[Any]) -> None:
-        list.extend(self, values.list_parts() if isinstance(values, GrowingList) else values)
+        list.extend(
+            self, values.list_parts() if isinstance(values, ListOfUnknownLength) else values
+        )
 
-    def __iadd__(self, values: Iterable[Any]) -> GrowingList:  # type: ignore[misc]
+    def __iadd__(self, values: Iterable[Any]) -> ListOfUnknownLength:  # type: ignore[misc]
         self.extend(values)
         return self
 
     def __add__(self, other: Any) -> Any:
         if not isinstance(other, list):
             return NotImplemented
-        return GrowingList([*self.list_parts(), *list.__iter__(other)])
+        return ListOfUnknownLength([*self.list_parts(), *list.__iter__(other)])
 
     def __radd__(self, other: Any) -> Any:
         """Python asks this for `other += list`, too, where the other one would have to change."""
@@ -171,8 +175,8 @@ class GrowingList(OpenLength, list[Any]):
             raise _ask("a list is joined with one to which a loop has appended")
         return NotImplemented
 
-    def copy(self) -> GrowingList:
-        return GrowingList(self.list_parts())
+    def copy(self) -> ListOfUnknownLength:
+        return ListOfUnknownLength(self.list_parts())
 
     def reverse(self) -> None:
         list.__setitem__(self, slice(None), _reverse(self.list_parts()))
@@ -198,7 +202,7 @@ def make_plain(result: Any) -> Any:
     """What a module returns, with lists in the places of those that are known whole."""
 
     def make(leaf: Any) -> Any:
-        if not isinstance(leaf, GrowingList):
+        if not isinstance(leaf, ListOfUnknownLength):
             return leaf
         for each in leaf.list_parts():
             if not isinstance(each, Appended):
@@ -226,7 +230,7 @@ def _refuse_if_open(name: str) -> Any:
     """A method of lists, where it is known what is in the list."""
     plain = getattr(list, name)
 
-    def method(self: GrowingList, *args: Any, **kwargs: Any) -> Any:
+    def method(self: ListOfUnknownLength, *args: Any, **kwargs: Any) -> Any:
         if self.is_open:
             raise refuse(f"list.{name} is called on a list to which a loop has appended")
         return plain(self, *args, **kwargs)
@@ -239,4 +243,4 @@ for _name in (
     *("__contains__", "__delitem__", "__mul__", "__rmul__", "__imul__"),
     *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__reduce_ex__"),
 ):
-    setattr(GrowingList, _name, _refuse_if_open(_name))
+    setattr(ListOfUnknownLength, _name, _refuse_if_open(_name))

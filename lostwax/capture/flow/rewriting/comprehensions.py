@@ -44,7 +44,7 @@ class Taking(Protocol):
     def name(self, kind: str) -> str: ...
 
 
-class TakingItems:
+class ComprehensionLowering:
     def __init__(self, taking: Taking, named: frozenset[str]) -> None:
         """`named`: the names that may not be Python's own."""
         self._taking = taking

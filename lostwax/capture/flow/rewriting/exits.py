@@ -62,7 +62,7 @@ class _Around(NamedTuple):
     """The loop's variable for `continue`, for a `with` or `try` inside of it."""
 
 
-def take_out_exits(
+def lower_exits(
     function: ast.FunctionDef, is_extended: Callable[[ast.If], bool] = lambda _: False
 ) -> None:
     """Rewrite the body of a function. `is_extended` tells of which `if` the sides go on to the

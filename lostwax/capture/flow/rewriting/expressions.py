@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from lostwax.capture.flow.rewriting.comprehensions import (
     QUESTIONS,
-    TakingItems,
+    ComprehensionLowering,
     can_be_loop,
     holds_wait,
     join_yields,
@@ -32,7 +32,7 @@ from lostwax.capture.flow.rewriting.exits import (
     locate,
     locate_all,
 )
-from lostwax.capture.flow.rewriting.matches import take_matches
+from lostwax.capture.flow.rewriting.matches import lower_matches
 from lostwax.capture.flow.rewriting.names import INDEX, PART, TRUTH
 from lostwax.capture.flow.rewriting.picks import (
     find_index,
@@ -60,7 +60,7 @@ def take_apart(function: ast.FunctionDef, named: frozenset[str]) -> list[ast.Fun
     """Rewrite the body of a function; `named`: the names that may not be Python's own in it.
     Returns functions within it that have to be rewritten, too."""
     taking = ExpressionLowering(function, named)
-    function.body = take_matches(function.body, taking.name)
+    function.body = lower_matches(function.body, taking.name)
     for node in ast.walk(function):
         taking.items.prepare(node)
     body = taking.go_through(join_yields(function.body, lambda: taking.name(PART)))
@@ -74,7 +74,7 @@ class ExpressionLowering:
         self._named = named
         self._builtins = _BUILTINS - named
         self._numbers = count(1)
-        self.items = TakingItems(self, named)
+        self.items = ComprehensionLowering(self, named)
         # Other functions may set these while an expression is computed, or a part of it may.
         moving = {
             name

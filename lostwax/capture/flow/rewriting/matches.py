@@ -21,7 +21,7 @@ from lostwax.capture.flow.rewriting.names import PART, TRUTH
 Block = list[ast.stmt]
 
 
-def take_matches(block: Sequence[ast.stmt], name: Callable[[str], str]) -> Block:
+def lower_matches(block: Sequence[ast.stmt], name: Callable[[str], str]) -> Block:
     """The statements of a block; `name` makes names for variables."""
     found: Block = []
     for each in block:
@@ -29,7 +29,7 @@ def take_matches(block: Sequence[ast.stmt], name: Callable[[str], str]) -> Block
         for holder in () if isinstance(each, SCOPES) else (each, *inner):
             for key in ("body", "orelse", "finalbody"):
                 if isinstance(getattr(holder, key, None), list):
-                    setattr(holder, key, take_matches(getattr(holder, key), name))
+                    setattr(holder, key, lower_matches(getattr(holder, key), name))
         found += _take_match(each, name) if isinstance(each, ast.Match) else [each]
     return found
 

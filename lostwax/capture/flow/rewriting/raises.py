@@ -31,7 +31,7 @@ _MOST = 2_000
 """So many nodes the rest of a block has at most that is written twice."""
 
 
-def handle_where_raised(block: Sequence[ast.stmt], numbers: Iterator[int]) -> list[ast.stmt]:
+def lower_raises(block: Sequence[ast.stmt], numbers: Iterator[int]) -> list[ast.stmt]:
     """The statements of a block, those that catch rewritten; `numbers`: for new names."""
     return [new for each in block for new in _go_through(each, numbers)]
 
@@ -43,7 +43,7 @@ def _go_through(each: Any, numbers: Iterator[int]) -> list[ast.stmt]:
     for holder in (each, *inner):
         for part in ("body", "orelse", "finalbody", "asking"):
             if isinstance(getattr(holder, part, None), list):
-                setattr(holder, part, handle_where_raised(getattr(holder, part), numbers))
+                setattr(holder, part, lower_raises(getattr(holder, part), numbers))
     if not isinstance(each, ast.Try) or not each.handlers or not _raises(each.body):
         return [each]
     return _rewrite(each, f"{HANDLED}{next(numbers)}")

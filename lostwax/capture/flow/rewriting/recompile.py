@@ -26,14 +26,14 @@ from lostwax.capture.flow.rewriting.exits import (
     NotRewritable,
     assign,
     locate,
-    take_out_exits,
+    lower_exits,
     walk_own,
 )
 from lostwax.capture.flow.rewriting.expressions import take_apart
 from lostwax.capture.flow.rewriting.liveness import note_live
 from lostwax.capture.flow.rewriting.names import GENERATOR
 from lostwax.capture.flow.rewriting.picks import Pick, Place, find_element, mark_elements
-from lostwax.capture.flow.rewriting.raises import handle_where_raised
+from lostwax.capture.flow.rewriting.raises import lower_raises
 from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, mark_lists
 from lostwax.capture.flow.rewriting.shadows import Shadows
 from lostwax.capture.python.identities import ask_identities
@@ -248,9 +248,9 @@ def rewrite_function(function: Any, plan: Plan, named: frozenset[str]) -> None:
     mark_elements(function, dict(plan.picks))
     for each in take_apart(function, named):
         rewrite_function(each, Plan(), named)
-    function.body = handle_where_raised(function.body, count(1))
+    function.body = lower_raises(function.body, count(1))
     guard_loops(function, plan.growing)
-    take_out_exits(function, lambda each: (each.lineno, each.col_offset) in plan.extended)
+    lower_exits(function, lambda each: (each.lineno, each.col_offset) in plan.extended)
     note_live(function)
     if plan.lists:
         mark_lists(function.body, plan.lists)

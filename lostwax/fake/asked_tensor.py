@@ -326,7 +326,7 @@ class ObservedTensor(torch.Tensor):
         """No other thread than that of a capture uses its tensors; and none what stood in."""
         thread = self.fake_mode.thread
         if thread and thread != get_ident():
-            refuse_use(self.fake_mode)
+            refuse_use(thread)
 
     # ----------------------------------------------------------------------------------------- data
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch._ops import OpOverload
@@ -215,7 +215,7 @@ class _StandIn(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        mode = next(_iterate_stand_ins(args)).fake.fake_mode
+        mode = cast("FakeTensorMode", next(_iterate_stand_ins(args)).fake.fake_mode)
         if func is _DEVICE_ASKED:
             return args[0].fake.fake_type.device
         given = {k: _to_fakes(v) for k, v in (kwargs or {}).items()}

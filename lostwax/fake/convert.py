@@ -7,7 +7,7 @@ real tensor alive. Must not decide which sizes are dynamic: the caller says so.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -18,7 +18,7 @@ from lostwax.classes import TENSORS
 from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import unwrap
-from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.fake.tensor import FakeMode, FakeTensor, new_fake
 from lostwax.identity import ByIdentity
 from lostwax.sym import ShapeEnv, Size, learn
 from lostwax.types import (
@@ -29,9 +29,6 @@ from lostwax.types import (
     known_concrete,
     unique,
 )
-
-if TYPE_CHECKING:
-    from lostwax.fake.mode import FakeTensorMode
 
 
 class FakeTensorConverter:
@@ -47,7 +44,7 @@ class FakeTensorConverter:
         """Of copies."""
         """By the address of the real storage, which is kept alive: `x.data = y` could free it."""
 
-    def keep(self, mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:
+    def keep(self, mode: FakeMode, tensor: torch.Tensor) -> FakeTensor:
         """The fake of a tensor, with its own sizes. The tensor is kept alive until `forget`, which
         is cheaper than a weak reference."""
         key = id(tensor)
@@ -124,7 +121,7 @@ class FakeTensorConverter:
 
     def from_real_tensor(
         self,
-        mode: FakeTensorMode,
+        mode: FakeMode,
         tensor: torch.Tensor,
         *,
         static_shapes: bool | None = None,
@@ -158,7 +155,7 @@ class FakeTensorConverter:
         fakes[key] = (weakref.ref(tensor, lambda _: fakes.pop(key, None)), fake)
 
     def _make(
-        self, mode: FakeTensorMode, tensor: torch.Tensor, t: TensorType, storage: FakeStorage
+        self, mode: FakeMode, tensor: torch.Tensor, t: TensorType, storage: FakeStorage
     ) -> FakeTensor:
         fake = new_fake(mode, t, storage, tensor.requires_grad)
         leaf = tensor.is_leaf
@@ -193,7 +190,7 @@ class FakeTensorConverter:
         return None if known is None or known[0].expired() else known[1]()
 
     def _of_fake(
-        self, mode: FakeTensorMode, fake: FakeTensor, sizes: tuple[Any, ...] | None = None
+        self, mode: FakeMode, fake: FakeTensor, sizes: tuple[Any, ...] | None = None
     ) -> FakeTensor:
         """A fake of another mode's fake, of the same type. Symbolic sizes become those given, or
         the example's."""
@@ -213,7 +210,7 @@ class FakeTensorConverter:
         self._remember(fake, copy)
         return copy
 
-    def _of_wrapper(self, mode: FakeTensorMode, tensor: Any) -> Any:
+    def _of_wrapper(self, mode: FakeMode, tensor: Any) -> Any:
         """A subclass that tells what it wraps keeps its class, and wraps fakes."""
         names, context = tensor.__tensor_flatten__()
         inner = {n: self.from_real_tensor(mode, getattr(tensor, n)) for n in names}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch._library.fake_impl as torch_fake_impl
@@ -26,11 +26,10 @@ from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.composite import index
 from lostwax.fake.convert import FakeTensorConverter
 from lostwax.fake.devices import concrete_device, public_device_of
-from lostwax.fake.observer import Observer
 from lostwax.fake.refusals import RETIRED
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import unwrap, wrap
-from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.fake.tensor import FakeTensor, Observer, new_fake
 from lostwax.fake.write import write
 from lostwax.ops.registry import FAMILIES, Operator, Ways, choose, operator
 from lostwax.ops.traits import Trait
@@ -471,7 +470,7 @@ def detect_fake_mode(*trees: Any) -> FakeTensorMode | None:
         if isinstance(leaf, FakeTensor):
             if found is not None and leaf.fake_mode is not found:
                 raise MixedModeError("the inputs are fakes of two different FakeTensorModes")
-            found = leaf.fake_mode
+            found = cast(FakeTensorMode, leaf.fake_mode)
     active = torch._C._get_dispatch_mode(_FAKE)
     if found is None and isinstance(active, FakeTensorMode):
         return active

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from lostwax.errors import CaptureError, UnsupportedFakeError
 from lostwax.location import Location
-
-if TYPE_CHECKING:
-    from lostwax.fake.mode import FakeTensorMode
 
 RETIRED = -1
 """The thread of fakes that must not be used any more: they stood in a module that was captured."""
 
 
-def refuse_use(mode: FakeTensorMode) -> NoReturn:
+def refuse_use(thread: int) -> NoReturn:
     """Refuse the use of a fake that belongs to another thread's capture, or to one that is over."""
-    if mode.thread != RETIRED:
+    if thread != RETIRED:
         refuse_thread()
     raise CaptureError.here(
         "a tensor is used that stood in for a parameter or buffer while its module was exported, "

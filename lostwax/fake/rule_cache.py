@@ -10,7 +10,7 @@ which may yet be taken back.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import get_default_dtype
@@ -18,15 +18,12 @@ from torch import get_default_dtype
 from lostwax.cache import Cache
 from lostwax.classes import LISTS, PLAIN
 from lostwax.fake import shared_rule_cache
+from lostwax.fake.shared_rule_cache import CachingMode
 from lostwax.fake.symbolic.node import IntNode, unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import Operator, aten
-from lostwax.sym import Expr, world
+from lostwax.sym import Expr, ShapeEnv, world
 from lostwax.types import TensorType, unique
-
-if TYPE_CHECKING:
-    from lostwax.fake.mode import FakeTensorMode
-    from lostwax.sym import ShapeEnv
 
 Question = tuple[Any, ...]
 _SymInt: Any = torch.SymInt
@@ -39,7 +36,7 @@ _ANSWERS = _CACHE.table
 
 
 def question(
-    mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]
+    mode: CachingMode, record: Operator, args: Any, kwargs: dict[str, Any]
 ) -> Question | None:
     """A key for a call, or None if its answer is not kept."""
     key: list[Any] = [id(record), get_default_dtype()]
@@ -68,14 +65,14 @@ def question(
     return tuple(key)
 
 
-def _find_mark(mode: FakeTensorMode, t: TensorType) -> object | None:
+def _find_mark(mode: CachingMode, t: TensorType) -> object | None:
     """The mark that equal symbolic types of one mode have in common."""
     if mode.shape_env is not None and t.is_symbolic:
         _canonical_type(mode, t)
     return t.mark
 
 
-def _canonical_type(mode: FakeTensorMode, t: Any) -> Any:
+def _canonical_type(mode: CachingMode, t: Any) -> Any:
     """The one object for all types equal to this one; symbolic types have one for each mode."""
     if t.__class__ is not TensorType or t.token is not None:
         return t
@@ -88,7 +85,7 @@ def _canonical_type(mode: FakeTensorMode, t: Any) -> Any:
     return found
 
 
-def list_key(mode: FakeTensorMode, values: Sequence[Any]) -> Question | None:
+def list_key(mode: CachingMode, values: Sequence[Any]) -> Question | None:
     """What stands for a list in a key; None if its answer is not kept."""
     plain = tuple(values)
     if tuple(map(type, plain)) in INTEGERS:
@@ -123,7 +120,7 @@ def _size(value: Any) -> Any:
 _OF_LISTS = Operator(aten.cat.default)
 
 
-def find_answer(mode: FakeTensorMode, key: Question | None) -> Any:
+def find_answer(mode: CachingMode, key: Question | None) -> Any:
     """The answer to a question that was asked before."""
     if key is None:
         return None
@@ -131,7 +128,7 @@ def find_answer(mode: FakeTensorMode, key: Question | None) -> Any:
     return mode.answers[key] if answer is None else answer
 
 
-def ask_rule(mode: FakeTensorMode, key: Question | None, rule: Any, types: Any, named: Any) -> Any:
+def ask_rule(mode: CachingMode, key: Question | None, rule: Any, types: Any, named: Any) -> Any:
     """Ask the rule, and keep its answer if that is allowed."""
     env = mode.shape_env
     if key is None or env is None or not env.symbols:
@@ -156,7 +153,7 @@ def guard_state(env: ShapeEnv) -> tuple[Any, ...]:
     return env.facts.version, env.facts.world, len(env.guards)
 
 
-def remember_answer(mode: FakeTensorMode, key: Question, answer: Any) -> None:
+def remember_answer(mode: CachingMode, key: Question, answer: Any) -> None:
     """Keep what was found out about a call without a guard, as long as its types live."""
     env = mode.shape_env
     if env is None or not env.symbols:
@@ -169,7 +166,7 @@ def remember_answer(mode: FakeTensorMode, key: Question, answer: Any) -> None:
         shared_rule_cache.keep_answer(env.facts.world, key, answer)
 
 
-def ask_truth(mode: FakeTensorMode, key: Question | None, answer: Callable[[], bool]) -> bool:
+def ask_truth(mode: CachingMode, key: Question | None, answer: Callable[[], bool]) -> bool:
     """Ask for a truth about types, and keep it if that is allowed."""
     found = find_answer(mode, key)
     if found is None:

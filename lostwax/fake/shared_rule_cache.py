@@ -7,15 +7,13 @@ environment in that world. Must not keep what cost a guard, nor use keys that on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from lostwax.cache import Cache
+from lostwax.fake.tensor import FakeMode
 from lostwax.sym import Expr
 from lostwax.sym.world import Form, World, form
 from lostwax.types import TensorType
-
-if TYPE_CHECKING:
-    from lostwax.fake.mode import FakeTensorMode
 
 Question = tuple[Any, ...]
 
@@ -52,7 +50,7 @@ def share_type(t: TensorType) -> SharedType | LocalType:
     return _SHARED_TYPES.table.get(parts) or _SHARED_TYPES.keep(parts, SharedType(parts))
 
 
-def _make_type(mode: FakeTensorMode, kind: SharedType) -> TensorType:
+def _make_type(mode: CachingMode, kind: SharedType) -> TensorType:
     """A type of this form with the symbols of a mode."""
     exprs = mode.shape_env.exprs_by_form  # type: ignore[union-attr]
     size, stride, offset, dtype, device, layout = kind.parts
@@ -105,12 +103,18 @@ def _share_answer(answer: Any) -> Any:
     return answer if cls in SHAREABLE else None
 
 
+class CachingMode(FakeMode, Protocol):
+    """A mode that keeps answers of type rules."""
+
+    answers: ModeAnswers
+
+
 class ModeAnswers(dict[Question, Any]):
     """A mode's answers. A missing one is looked up among the shared ones; None if none is there."""
 
     __slots__ = ("_mode", "types")
 
-    def __init__(self, mode: FakeTensorMode) -> None:
+    def __init__(self, mode: CachingMode) -> None:
         self._mode = mode
         self.types: dict[Any, TensorType] = {}
         """The one object for all equal symbolic types of the mode, by the type's own key or by its
@@ -126,7 +130,7 @@ class ModeAnswers(dict[Question, Any]):
         return answer
 
 
-def _restore_answer(mode: FakeTensorMode, kept: Any) -> Any:
+def _restore_answer(mode: CachingMode, kept: Any) -> Any:
     if kept.__class__ is not tuple:
         return kept
     what = kept[0]

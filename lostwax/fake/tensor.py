@@ -3,15 +3,21 @@
 It is a wrapper subclass: torch's C++ sees ordinary metadata, every operator arrives at
 `__torch_dispatch__`. The truth about a fake is its immutable `fake_type`; the C++ side mirrors it.
 A metadata mutation replaces both. Must not evaluate operators itself: that is the mode's business.
+
+A mode sees operators, and nothing else. But Python also asks tensors for their strides, whether
+they require a gradient, or of what class they are, and what it does next depends on the answer; and
+it sets attributes and copies tensors without an operator. Fakes report that to the `Observer` of
+their mode.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from operator import attrgetter
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
@@ -29,11 +35,9 @@ from lostwax.fake.symbolic.classes import is_text_read
 from lostwax.fake.symbolic.indexing import getitem, read_places, setitem
 from lostwax.fake.symbolic.layout import is_never_contiguous
 from lostwax.fake.symbolic.node import wrap
-from lostwax.location import PASSING_ON, user_location
+from lostwax.location import PASSING_ON, Location, user_location
+from lostwax.sym import ShapeEnv
 from lostwax.types import Sizes, TensorType
-
-if TYPE_CHECKING:
-    from lostwax.fake.mode import FakeTensorMode
 
 PASSING_ON.add(__file__)
 _make_wrapper: Any = torch.Tensor._make_wrapper_subclass
@@ -42,6 +46,86 @@ _CPU = torch.device("cpu")
 _copied: Any = torch.Tensor._make_subclass
 _WithoutDispatch: Any = torch._C._DisableTorchDispatch
 _STRIDED = torch.strided
+
+
+class Observer:
+    """One who takes note of nothing, and leaves everything to torch."""
+
+    def note_question(self, fake: FakeTensor, what: str) -> None:
+        """Python asks a fake something that an operator does not answer: `"stride()"`,
+        `"requires_grad"`, `"class"`. Who asks is told by `location.asking_frame`."""
+
+    def note_missing(self, fake: FakeTensor, name: str) -> None:
+        """Python asks a fake for an attribute that it has not got; with no name, for all that it
+        has."""
+
+    def note_put(self, fake: FakeTensor, name: str) -> None:
+        """Python puts an attribute on a fake, or takes it away: where that is watched."""
+
+    def note_question_at(
+        self,
+        where: Location | str,
+        what: str,
+        fakes: Sequence[FakeTensor] = (),
+        *,
+        is_joint: bool = False,
+        found: Any = None,
+    ) -> None:
+        """A program that runs on fakes asks what its original asked at this line. `is_joint`: it
+        asks not the fakes, but what is computed from all of them. A question to torch itself
+        (`"torch.is_grad_enabled()"`) has no fakes, but what was found."""
+
+    def note_layout_choice(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
+        """By the strides of `source`, `out` shares memory with it, or does not."""
+
+    def has_gradient(self, fake: FakeTensor) -> bool:
+        """Does a gradient reach it that autograd does not know of?"""
+        return False
+
+    def note_assignment(self, fake: FakeTensor, name: str, value: Any) -> None:
+        """`x.requires_grad = value` or `x.grad = value` is about to be done."""
+
+    def note_new_data(self, fake: FakeTensor, other: FakeTensor, before: Any, tracked: Any) -> None:
+        """`x.data = y` was done: x was of the type `before`, and this was tracked of it."""
+
+    def hook_gradient(self, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:
+        """`x.register_hook(hook)` is to be done."""
+        return torch.Tensor.register_hook(fake, hook)  # type: ignore[no-untyped-call]
+
+    def deep_copy(self, fake: FakeTensor) -> FakeTensor | None:
+        """`copy.deepcopy(x)` is to be done. None: a fake copies itself."""
+        return None
+
+    def assumes_true(self, fake: FakeTensor) -> bool:
+        """Is `bool(x)` a check that holds, unless the arguments of the call are bad?"""
+        return False
+
+
+class Originals(Protocol):
+    """A mode's memory of the real tensors that its fakes stand for."""
+
+    def note_copy(self, fake: FakeTensor, copy: FakeTensor) -> None: ...
+
+
+class FakeMode(Protocol):
+    """What a fake asks of its mode, the `FakeTensorMode`."""
+
+    thread: int
+    keeps_indices: bool
+    takes_wrappers: bool
+    templates: dict[int, Any] | None
+    absent_device: torch.device | None
+
+    @property
+    def observer(self) -> Observer: ...
+    @property
+    def shape_env(self) -> ShapeEnv | None: ...
+    @property
+    def fake_tensor_converter(self) -> Originals: ...
+    def view(self, fake: FakeTensor, size: tuple[Any, ...]) -> Any: ...
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = ..., kwargs: dict[str, Any] | None = ...
+    ) -> Any: ...
 
 
 class FakeTensor(ObservedTensor):
@@ -54,7 +138,7 @@ class FakeTensor(ObservedTensor):
         *("fake_type", "memo", "tracked"),
     )
 
-    fake_mode: FakeTensorMode
+    fake_mode: FakeMode
     memo: Any
     """Answers to data-dependent questions, so that asking twice gives the same symbol; or None."""
     tracked: Any
@@ -74,7 +158,7 @@ class FakeTensor(ObservedTensor):
     ) -> Any:
         mode = find_mode((args, kwargs))
         if mode.thread and mode.thread != get_ident():
-            refuse_use(mode)
+            refuse_use(mode.thread)
         return mode.__torch_dispatch__(func, types, args, kwargs)
 
     @property
@@ -218,7 +302,7 @@ def has_symbol(value: Any) -> bool:
 
 
 def new_fake(
-    mode: FakeTensorMode,
+    mode: FakeMode,
     t: TensorType,
     storage: FakeStorage | None = None,
     requires_grad: bool = False,
@@ -259,7 +343,7 @@ def new_fake(
     return fake  # type: ignore[no-any-return]
 
 
-def _absent(mode: FakeTensorMode, device: torch.device) -> torch.device:
+def _absent(mode: FakeMode, device: torch.device) -> torch.device:
     """What C++ is told of a device that need not be there."""
     if device.type != "meta":
         mode.absent_device = device
@@ -267,9 +351,7 @@ def _absent(mode: FakeTensorMode, device: torch.device) -> torch.device:
     return mark_device(device)
 
 
-def _new_symbolic(
-    mode: FakeTensorMode, t: TensorType, device: torch.device, requires_grad: bool
-) -> Any:
+def _new_symbolic(mode: FakeMode, t: TensorType, device: torch.device, requires_grad: bool) -> Any:
     """Handing symbols to C++ costs several times what the rest does: of a type that comes again, a
     tensor is kept that nobody sees, and others are copies of it, which C++ makes by itself."""
     if mode.templates is None or requires_grad:
@@ -339,7 +421,7 @@ def _alike(input: Any, from_: Any) -> bool:
 _alike_by_torch: Any = torch._has_compatible_shallow_copy_type
 
 
-def find_mode(tree: Any) -> FakeTensorMode:
+def find_mode(tree: Any) -> FakeMode:
     """The mode of the first fake in a tree of call arguments."""
     stack = [tree]
     while stack:

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from lostwax.fake.mode import FakeTensorMode
-from lostwax.fake.observer import Observer
-from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.tensor import FakeTensor, Observer
 
 
 class Diary(Observer):

@@ -26,8 +26,7 @@ from lostwax.fake.asked_tensor import (
     read_attributes,
     read_gradient,
 )
-from lostwax.fake.observer import Observer
-from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.tensor import FakeTensor, Observer
 from lostwax.ir.run.conditions.answers import (
     GRADIENTS,
     LAYOUTS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from torch import Tensor
 from torch._ops import HigherOrderOperator, OpOverload
@@ -260,7 +260,7 @@ def mode_of(graph: Graph) -> FakeTensorMode:
     for node in graph.nodes:
         value = node.meta.get("val")
         if isinstance(value, FakeTensor):
-            return value.fake_mode
+            return cast(FakeTensorMode, value.fake_mode)
     return FakeTensorMode(shape_env=ShapeEnv())
 
 

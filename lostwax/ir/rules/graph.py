@@ -377,7 +377,7 @@ def _types(module: GraphModule) -> Found:
 def _recall_answer(node: Node, record: registry.Operator) -> Any:
     """What the rule answered to this question before; None if it was never asked."""
     args = [a.meta.get("val") if a.__class__ is Node else a for a in node.args]
-    mode = next((a.fake_mode for a in args if type(a) is FakeTensor), None)
+    mode: Any = next((a.fake_mode for a in args if type(a) is FakeTensor), None)
     key = None if mode is None else rule_cache.question(mode, record, args, node.kwargs)
     return None if mode is None else rule_cache.find_answer(mode, key)
 

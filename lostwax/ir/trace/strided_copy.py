@@ -5,28 +5,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch._ops import OpOverload
 
 from lostwax.fake.symbolic.node import wrap
+from lostwax.fake.tensor import FakeTensor
 from lostwax.memory import expanded_sizes, span
 from lostwax.ops.registry import aten
 from lostwax.ops.shapes import are_same_sizes, hint
 from lostwax.sym import Expr, maximum
 from lostwax.types import Sizes, TensorType, channels_last_strides, contiguous_strides
 
-if TYPE_CHECKING:
-    from lostwax.fake.tensor import FakeTensor
-    from lostwax.ir.trace.recorder import Recorder
+
+class Records(Protocol):
+    """What copies ask of a recorder."""
+
+    def evaluate(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any: ...
+    def compute(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any: ...
+    def can_compute(self, number: Expr) -> bool: ...
 
 
-def _call(recorder: Recorder, func: OpOverload, *args: Any, **kwargs: Any) -> FakeTensor:
+def _call(recorder: Records, func: OpOverload, *args: Any, **kwargs: Any) -> FakeTensor:
     return recorder.evaluate(func, args, kwargs)  # type: ignore[no-any-return]
 
 
-def cast_like(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeTensor:
+def cast_like(recorder: Records, source: FakeTensor, like: TensorType) -> FakeTensor:
     """The source in the size and dtype of `like`: cast and expanded where it must be."""
     t = source.fake_type
     options: dict[str, Any] = {"dtype": like.dtype, "device": like.device}
@@ -38,7 +43,7 @@ def cast_like(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeT
     return _call(recorder, aten.expand.default, source, list(map(wrap, like.size)))
 
 
-def copy_like(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeTensor:
+def copy_like(recorder: Records, source: FakeTensor, like: TensorType) -> FakeTensor:
     """A new tensor with the size, strides and dtype of `like` that holds the source, cast and
     expanded. Where elements of `like` share a place, it has strides of its own."""
     cast = cast_like(recorder, source, like)
@@ -48,7 +53,7 @@ def copy_like(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeT
     return _clone_strided(recorder, cast, like)
 
 
-def _clone_strided(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeTensor:
+def _clone_strided(recorder: Records, source: FakeTensor, like: TensorType) -> FakeTensor:
     form = _memory_format(like)
     if form is not None:
         return _call(recorder, aten.clone.default, source, memory_format=form)
@@ -87,7 +92,7 @@ def _pick(values: Sizes, order: list[int]) -> Sizes:
     return tuple(values[d] for d in order)
 
 
-def _clone_permuted(recorder: Recorder, source: FakeTensor, order: list[int]) -> FakeTensor:
+def _clone_permuted(recorder: Records, source: FakeTensor, order: list[int]) -> FakeTensor:
     back = sorted(range(len(order)), key=order.__getitem__)
     turned = _call(recorder, aten.permute.default, source, order)
     form = torch.contiguous_format
@@ -95,7 +100,7 @@ def _clone_permuted(recorder: Recorder, source: FakeTensor, order: list[int]) ->
     return _call(recorder, aten.permute.default, copy, back)
 
 
-def _clone_with_gaps(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeTensor:
+def _clone_with_gaps(recorder: Records, source: FakeTensor, like: TensorType) -> FakeTensor:
     """Elements lie apart from each other: they are put into a memory that has room for them."""
     first, end = span(like)
     room = maximum(end - first, 0)  # nothing is in it

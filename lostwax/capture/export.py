@@ -74,7 +74,7 @@ from lostwax.capture.trace.gradient_steps import give_own_leaf
 from lostwax.capture.trace.python_questions import refuse_version
 from lostwax.capture.trace.refusals import refuse_caught, refuse_failed
 from lostwax.capture.trace.single_step_composites import Kept, read_keep
-from lostwax.capture.trace.tracer import Tracer
+from lostwax.capture.trace.tracer import Tracer, UserPython
 from lostwax.errors import (
     asks_data,
     collect_errors,
@@ -281,7 +281,8 @@ class Capture:
         if attempt.settled is not None:
             from lostwax.capture.flow.sizes import Splits
 
-            self.env.splits = Splits(attempt.settled)
+            splits = self.tracer.splits = Splits(attempt.settled)
+            self.env.before_hint = splits.ask
         self.symbols = None
         if attempt.spec is not None:
             from lostwax.capture.shapes.symbols import Symbols
@@ -300,7 +301,7 @@ class Capture:
         program = run_and_undo(self._run)
         self.tracer.forget()  # the program's fakes keep the tracer alive
         # Questions that are put to these fakes from now on do not concern the program.
-        self.tracer.differentiable = self.tracer.sees_gradients = False
+        self.tracer.gradients.differentiable = self.tracer.gradients.enabled = False
         return program if type(self.root) is not nn.Module else _drop_unused_state(program)
 
     def _run(self, undo: Undo) -> ExportedProgram:
@@ -311,8 +312,8 @@ class Capture:
         inputs = self.inputs = CaptureInputs(tracer, self.state)
         undo.add(self._retire_fakes)
         inputs.enter_call(self.leaves, self.names, self.symbols, self.attempt)
-        tracer.differentiable = self.grad and inputs.is_differentiable
-        tracer.sees_gradients = self.grad
+        tracer.gradients.differentiable = self.grad and inputs.is_differentiable
+        tracer.gradients.enabled = self.grad
         check_hooks(tracer, self.state.modules)
         args, kwargs = unflatten_leaves(inputs.call_leaves, self.in_spec)
         arguments = zip(self.argument_names, (*args, *kwargs.values()), strict=False)
@@ -323,7 +324,7 @@ class Capture:
         global_state.restore_objects_later(reach, undo)
         self.state.replace(inputs.fakes, undo)
         kept_before = global_state.restore_later(reach, undo)
-        tracer.watched = (self.state.modules, reach, kept_before)
+        tracer.python = UserPython(self.state.modules, reach, kept_before)
         patches.apply(tracer, reach, self.state.modules, undo)
         around = autocast.is_entered()
         with tracer:
@@ -334,7 +335,7 @@ class Capture:
             autocasting.check(tracer, around)
             inputs.check_gradients(reach.functions)
             tell_of_changes(containers, reach.functions)
-            if tracer.state_views:
+            if tracer.outside.state_views:
                 self._check_versions()
             outputs, self.out_spec = _flatten_result(out)
             check_leaves(outputs, "the result", lambda: leaf_paths(self.out_spec))
@@ -364,7 +365,7 @@ class Capture:
         """Find the state that the call replaced, and check that a program can replace it. Returns
         other tensors that the call left in modules."""
         tracer, inputs = self.tracer, self.inputs
-        read = [tensor for tensor, _ in (*tracer.constants, *tracer.state_views)]
+        read = [tensor for tensor, _ in (*tracer.outside.constants, *tracer.outside.state_views)]
         read += [out for out in outputs if is_from_outside(out)]
         self.reassigned, kept = self.state.find_changes(inputs.fakes, read, self.reach.functions)
         replaced = inputs.find_replaced(self.reassigned)
@@ -380,7 +381,7 @@ class Capture:
         that depend only on such leaves."""
         tracer = self.tracer
         check_results(outputs, self.inputs.initial)
-        if tracer.grad_marks.has_own_leaves():
+        if tracer.gradients.has_own_leaves():
             if not tracer.tracked:
                 raise NeedsAutograd
             results = zip(outputs, leaf_paths(self.out_spec, "the result"), strict=True)
@@ -399,7 +400,7 @@ class Capture:
         program does not count their writes."""
         line = line_that_reads("_version", self.reach.functions)
         if line is not None:
-            tensor, root = self.tracer.state_views[0]
+            tensor, root = self.tracer.outside.state_views[0]
             size = tuple(tensor.shape)
             refuse_version(f"a tensor, in a module that keeps a view {size} of {root.name},", line)
 
@@ -461,7 +462,7 @@ class Capture:
         builder = Builder(self.tracer, self.tracer.origins, self.grad)
         input_specs = self._input_specs(builder)
         values = [v for _, v, _ in mutations] + results + [v for _, v in more]
-        if self.tracer.ended or self.tracer.raised:
+        if self.tracer.regions.ended or self.tracer.regions.raised:
             from lostwax.capture.control.lifting import check_leaks
 
             check_leaks(self.tracer, values)
@@ -504,7 +505,7 @@ class Capture:
             settings=self.settings,
             training=None if type(self.state.root) is nn.Module else self.state.root.training,
             assumptions=(*assumed, *layouts),
-            reads_views=not self.tracer.relies_on_view,
+            reads_views=not self.tracer.layout_assumptions.relies_on_view,
         )
 
     def _sort_guards(self) -> SortedGuards:
@@ -557,10 +558,9 @@ class Capture:
             "buffer": OutputKind.BUFFER_MUTATION,
         }
         found: list[tuple[tuple[OutputKind, str | None], Value, StateWrite | None]] = []
-        state = self.inputs.state_values() if self.tracer.written_without_autograd else {}
-        unseen = [
-            slot for value, slot in state.items() if value in self.tracer.written_without_autograd
-        ]
+        written = self.tracer.gradients.written_without_autograd
+        state = self.inputs.state_values() if written else {}
+        unseen = [slot for value, slot in state.items() if value in written]
         for slot, value, way in self.inputs.written_state(self.reassigned, self.grad):
             if slot in unseen:
                 check_next_gradient(f"the {slot.kind} {slot.name}", value)
@@ -590,9 +590,9 @@ class Capture:
             for slot, name in zip(slots, names, strict=True)
         ]
         self.constant_names: list[str] = []
-        paths = self.state.find_attribute_paths() if self.tracer.constants else {}
+        paths = self.state.find_attribute_paths() if self.tracer.outside.constants else {}
         numbered = self._constant_names(paths.values())
-        for tensor, value in self.tracer.constants:
+        for tensor, value in self.tracer.outside.constants:
             path = paths.get(id(tensor)) or next(numbered)
             self.constant_names.append(path)
             node = builder.add_placeholder(f"c_{identifier(path)}", value, value.fake)
@@ -626,8 +626,8 @@ class Capture:
 
     def _state_and_constants(self) -> tuple[dict[str, Any], dict[str, Any]]:
         constants: dict[str, Any] = dict(self.state.non_persistent)
-        for name, (tensor, _) in zip(self.constant_names, self.tracer.constants, strict=True):
-            constants[name] = tensor
+        tensors = [tensor for tensor, _ in self.tracer.outside.constants]
+        constants.update(zip(self.constant_names, tensors, strict=True))
         return dict(self.state.persistent), constants
 
     def _call_signature(self, signature: ExportGraphSignature) -> ModuleCallSignature:

@@ -62,8 +62,8 @@ class CaptureInputs:
         tensors = [slot.tensor for slot in state.slots]
         entered = self._enter_state(tensors, [slot.name for slot in state.slots])
         self.slots = list(zip(state.slots, entered, strict=True))
-        tracer.state_in = self.state_in
-        tracer.given_roots = self._roots
+        tracer.outside.state_in = self.state_in
+        tracer.outside.given_roots = self._roots
         self.fakes = dict(zip(map(id, tensors), entered, strict=True))
         """The fakes of the state, by the real tensor's id."""
         self.is_differentiable = any(tensor.requires_grad for tensor in tensors)
@@ -166,7 +166,7 @@ class CaptureInputs:
             if isinstance(user, FakeTensor) and i < len(self.leaves):
                 refs[id(user)] = i, self.leaves[i]
         values = {self.initial[key]: ref for key, (ref, _) in refs.items()}
-        for name, (tensor, value) in zip(constants, self.tracer.constants, strict=True):
+        for name, (tensor, value) in zip(constants, self.tracer.outside.constants, strict=True):
             refs[id(value.fake)] = name, tensor
         yield from questions.list_assumptions(refs, values, grad)
 
@@ -178,16 +178,16 @@ class CaptureInputs:
         are the user's functions that ran."""
         tracer = self.tracer
         tensors = [fake for fake in self.call_leaves if isinstance(fake, FakeTensor)]
-        has_attributes = bool(tracer.attributes) or any(
+        has_attributes = bool(tracer.sharing.attributes) or any(
             map(read_attributes, chain(self.fakes.values(), tensors))
         )
-        if tracer.tracked or tracer.grad_marks.given or has_attributes:
+        if tracer.tracked or tracer.gradients.given or has_attributes:
             users = zip(self.names, self.leaves, self.call_leaves, strict=False)
             held = [Holding("the input", *each) for each in users]
             for slot, fake in self.slots:
                 held.append(Holding(f"the {slot.kind}", slot.name, slot.tensor, fake))
-            tracer.grad_marks.check(held)
-            check_attributes(held, tracer.attributes, ran)
+            tracer.gradients.check(held)
+            check_attributes(held, tracer.sharing.attributes, ran)
 
     # ------------------------------------------------------------------------------------ entering
 
@@ -263,13 +263,11 @@ class CaptureInputs:
     def _check_foreign_views(self, written: list[tuple[str, torch.Tensor]]) -> None:
         from lostwax.capture.aliasing.foreign_views import check_foreign_views
 
-        tracer = self.tracer
-        assert tracer.watched is not None
-        modules, reach, _ = tracer.watched
+        tracer, python = self.tracer, self.tracer.python
         others = [(f"the {slot.kind} {slot.name}", slot.tensor) for slot, _ in self.slots]
-        others += [(f"a tensor of size {tuple(t.shape)}", t) for t, _ in tracer.constants]
-        names = {name for each in reach.functions for name in outline(each.__code__).names}
-        check_foreign_views(written, others, modules, names)
+        others += [(f"a tensor of size {tuple(t.shape)}", t) for t, _ in tracer.outside.constants]
+        names = {name for each in python.reach.functions for name in outline(each.__code__).names}
+        check_foreign_views(written, others, python.modules, names)
 
     def written_inputs(self) -> Iterator[tuple[str, Value]]:
         """The user's tensors that have another value now, by name."""
@@ -369,7 +367,7 @@ class CaptureInputs:
         call is over, if the next call would write to one, and so to the other. `ran` are the
         user's functions that ran."""
         tracer = self.tracer
-        if not tracer.ties:
+        if not tracer.sharing.ties:
             return
         now = [tracer.adopt(reassigned.get(slot.name, fake)) for slot, fake in self.slots]
         results = [tracer.adopt(out) for out in outputs if isinstance(out, torch.Tensor)]
@@ -393,7 +391,7 @@ class CaptureInputs:
         written: Collection[StateSlot],
     ) -> Iterator[tuple[str, bool]]:
         """What may be one with state whose root is this; and may somebody write to it?"""
-        ties, is_written = self.tracer.ties, slot in written
+        ties, is_written = self.tracer.sharing.ties, slot in written
         for each in ties.list_shown(root) if root in ties else ():
             if each.kind in ("the input", "the constant"):
                 yield f"{each.kind} {each.name}", is_written or each.kind == "the input"
@@ -412,7 +410,7 @@ class CaptureInputs:
         itself = None if held is not fake else fake
         return any(
             root is read and (itself is None or self.fakes.get(id(tensor)) is not itself)
-            for tensor, read in self.tracer.state_views
+            for tensor, read in self.tracer.outside.state_views
         )
 
     def _final_value(self, fake: FakeTensor) -> Value | None:

@@ -97,7 +97,7 @@ class _Joint(Capture):
         super().__init__(Request(mod, args, kwargs), Attempt(spec, tracked=True))
         self.lines = _BackwardLines(self.state.paths)
         self.tracer.provenance = self.lines
-        self.tracer.gradless = True
+        self.tracer.gradients.stay_inside = True
         self.grad = False  # of the program: it has computed its gradients itself
         self.gradients: list[tuple[tuple[OutputKind, str | None], torch.Tensor]] = []
 

@@ -21,7 +21,8 @@ from lostwax.fake import fallback
 from lostwax.fake.asked_tensor import is_marked_leaf
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import FakeTensor
-from lostwax.identity import ByIdentity
+from lostwax.identity import ByIdentity, Seen
+from lostwax.location import Location
 from lostwax.ops.registry import operator
 from lostwax.ops.traits import Trait
 from lostwax.sym import Expr
@@ -222,6 +223,17 @@ class _StandIn(torch.Tensor):
         call = mode.stand_ins.call
         assert call is not None
         return _replace(mode, call(func, _to_fakes(args), given))
+
+
+class MadeAutocasts:
+    """The objects of `torch.autocast` that were made in one capture."""
+
+    __slots__ = ("made", "unsure")
+
+    def __init__(self) -> None:
+        self.made = Seen()
+        self.unsure: Location | None = None
+        """The line where another one was entered, which torch may have switched off."""
 
 
 class StandIns(ByIdentity[FakeTensor, _StandIn]):

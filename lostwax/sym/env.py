@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import lcm
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 from lostwax import logs
@@ -93,8 +93,8 @@ class ShapeEnv:
         without a guard."""
         self.deferred: list[tuple[CodeType, frozenset[int], BoolExpr]] = []
         """Parts of a condition that have no guard: others, asked there, are to say the rest."""
-        self.splits: Any = None
-        """Who keeps both ways of branches on declared sizes, if the user asks for that."""
+        self.before_hint: Callable[[FrameType, BoolExpr | Expr], None] | None = None
+        """Is called where the user's Python asks, before the hint answers it; it may raise."""
         self.merged: dict[Symbol, Any] = {}
         """Symbols that stand for a number that two ways have left, and where these join."""
         self.strides: dict[tuple[Any, ...], Any] = facts.new_memo()
@@ -423,12 +423,11 @@ def count_parts(e: Size) -> int:
 
 
 def ask_for_parts(e: Size) -> None:
-    """It is about to be decided how many things there are: who keeps both ways of what the user
-    asks may have another way than to list them."""
-    if isinstance(e, Expr) and e.env.splits is not None and e.hint is not None:
+    """The hint is about to decide how many things there are."""
+    if isinstance(e, Expr) and e.env.before_hint is not None and e.hint is not None:
         asking = find_user_frame(sys._getframe(1))
         if asking is not None and not isinstance(current(e), int):
-            e.env.splits.ask(asking, e)
+            e.env.before_hint(asking, e)
 
 
 def learn(b: Condition) -> None:

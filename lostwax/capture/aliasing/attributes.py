@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from lostwax.capture.aliasing.ties import MergeSite
 from lostwax.errors import CaptureError
 from lostwax.fake.asked_tensor import Held, is_user_attribute, read_attributes, select_attributes
 from lostwax.fake.tensor import FakeTensor
@@ -28,16 +29,18 @@ class MergedAttributes:
     """The tensors of one capture of which data decide what is on them."""
 
     def __init__(self) -> None:
-        self._names: ByIdentity[Held, list[tuple[set[str], Any]]] = ByIdentity()
+        self._names: ByIdentity[Held, list[tuple[set[str], MergeSite | None]]] = ByIdentity()
         """What is not on a tensor, and may be in eager; in which `if` of Python's that came about,
         if it is one. A later one takes nothing back."""
-        self._several: ByIdentity[Held, Any] = ByIdentity()
-        """Those that may be others, too, and these; in which `if` they have joined."""
+        self._several: ByIdentity[Held, MergeSite | None] = ByIdentity()
+        """Those that may be others, too, and these; in which `if` their ways have merged."""
 
     def __bool__(self) -> bool:
         return bool(self._names)
 
-    def note(self, held: Held, others: Iterable[Any], names: set[str], by: Any = None) -> None:
+    def note(
+        self, held: Held, others: Iterable[Any], names: set[str], by: MergeSite | None = None
+    ) -> None:
         """What is on a tensor, which is in eager one of the others, if there are any; `names` are
         those of what may be on it, too."""
         if names:

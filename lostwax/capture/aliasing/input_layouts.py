@@ -71,6 +71,8 @@ class LayoutAssumptions:
 
     def __init__(self) -> None:
         self.notes: list[LayoutNote] = []
+        self.relies_on_view = False
+        """Was something written through a `view`, or behind one that was read later?"""
         self._overwritten: dict[Value, tuple[Root, Value]] = {}
         """For a value that replaced all of another, and has a layout of its own: the other."""
 
@@ -100,6 +102,7 @@ class LayoutAssumptions:
 
     def note_view(self, value: Value) -> None:
         """A write shows that a `view` of this value shares its memory."""
+        self.relies_on_view = True
         for each in _first_sources(value) if self._overwritten else ():
             if each in self._overwritten:
                 self._note_overwrite(*self._overwritten[each])

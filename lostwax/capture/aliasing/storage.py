@@ -7,26 +7,18 @@ memory. Must not record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from torch._ops import OpOverload
 
 from lostwax.errors import CaptureError
 from lostwax.ir.trace.log import Value
-from lostwax.ir.trace.views import IN_LOOP, Root, Tracked, walk_views
+from lostwax.ir.trace.views import Root, Tracked, walk_views
 from lostwax.memory import lies_within, shows_all
 from lostwax.ops.registry import functional_twin, has_trait
 from lostwax.ops.traits import Trait
 from lostwax.sym import Size, current
 from lostwax.types import TensorType
-
-
-def refuse_joined(joined: Any, what: str, *, why: str, instead: str) -> CaptureError:
-    """A refusal that knows of the `if` of Python's in which ways join, if it is one."""
-    error = CaptureError.here(what, why=why, instead=instead)
-    error.joined = joined  # type: ignore[attr-defined]
-    return error
 
 
 def check_writable(root: Root) -> None:
@@ -42,64 +34,6 @@ def check_writable(root: Root) -> None:
             why="the write would be lost between two runs of the program",
             instead="register it, self.register_buffer(...), or write to a copy (x.clone())",
         )
-
-
-def check_unshared(
-    root: Root, maybe_shared: Mapping[Root, str], joined: Mapping[Root, Any]
-) -> None:
-    """`joined` tells, here and below, in which `if` of Python's the ways join, so that a capture
-    may let them go on apart."""
-    if root in maybe_shared:
-        raise refuse_joined(
-            joined.get(root),
-            f"a tensor is written to, and {maybe_shared[root]} returns it as it is",
-            why="eager's result would be that tensor, where it goes this way, and a write to one "
-            "would show in the other; a program's result is a new tensor",
-            instead="return a copy (x.clone()), or write to one",
-        )
-
-
-def check_apart(
-    one: Root, other: Root, maybe_shared: Mapping[Root, str], joined: Mapping[Root, Any]
-) -> None:
-    """Check that two tensors which are asked to be the same are two in eager, too."""
-    is_handed = IN_LOOP in (one.kind, other.kind)
-    if one is not other and (is_handed or (one in maybe_shared and other in maybe_shared)):
-        by = "a loop on data hands on" if is_handed else f"{maybe_shared[one]} returns"
-        raise refuse_joined(
-            joined.get(one) or joined.get(other),
-            f"two tensors are asked to be the same one, and {by} one as it is",
-            why="they are the same in eager, where it goes this way; a program's result is a new "
-            "tensor",
-            instead="keep in a variable which way was gone, is_new = True, and ask that",
-        )
-
-
-def check_one(
-    what: str,
-    root: Root,
-    shown: Iterable[Root],
-    maybe_shared: Mapping[Root, str],
-    joined: Mapping[Root, Any],
-) -> None:
-    """Check that something is asked of a tensor that is one object, whichever way a call goes.
-    `shown` are all that it may be."""
-    is_handed = root.kind == IN_LOOP and what != "class"
-    if not is_handed and (root not in maybe_shared or root.kind):  # what is given is one
-        return
-    by = "a loop on data hands on" if is_handed else f"{maybe_shared[root]} returns"
-    others = [] if is_handed else [each.kind for each in shown]
-    if what == "class" and "the parameter" not in others:
-        return
-    if what == "is_leaf" and not (is_handed or any(others)):
-        return
-    raise refuse_joined(
-        joined.get(root),
-        f"{what} was asked for of a tensor, and {by} one as it is",
-        why="eager's result is that tensor, where it goes this way; a program's result is a new "
-        "tensor",
-        instead="keep in a variable which way was gone, is_new = True, and ask that",
-    )
 
 
 def check_metadata(tracked: Tracked) -> None:

@@ -89,7 +89,7 @@ class Lifting:
         for source in numbers:
             self._read_number(source, own, scope)
         tracer = self.tracer
-        if tracer.differentiable and tracer.grad is None and not torch.is_grad_enabled():
+        if tracer.gradients.differentiable and tracer.grad is None and not torch.is_grad_enabled():
             self._check_no_gradients(scope)
 
     def _check_no_gradients(self, scope: Scope) -> None:
@@ -112,7 +112,7 @@ class Lifting:
             if part.__class__ is Value or part.__class__ is Number:
                 if part.step in own or part in self._known:
                     continue
-                if part in self.tracer.ended or part.step in self.tracer.ended:
+                if part in self.tracer.regions.ended or part.step in self.tracer.regions.ended:
                     refuse_leak(self.tracer, part, reader)
                 self._known.add(part)
                 self.operands.append(part)
@@ -135,7 +135,7 @@ class Lifting:
             self._read_all([origin.value], own, {}, None)
             self._origins[source] = origin
             return
-        if source in self.tracer.ended:
+        if source in self.tracer.regions.ended:
             refuse_number(self.tracer, source)
         number = source if isinstance(source, Real) else source.expr
         self.operands.append(number)
@@ -180,7 +180,7 @@ def find_read(step: Step) -> Sequence[Any]:
 
 def refuse_leak(tracer: Tracer, value: Value, reader: Step | None) -> NoReturn:
     """A tensor of a region is used outside of it."""
-    what = tracer.ended.get(value) or tracer.ended[value.step]
+    what = tracer.regions.ended.get(value) or tracer.regions.ended[value.step]
     used = line_of(reader)
     raise CaptureError(
         f"a tensor of {what} is used outside of it.\n"
@@ -193,7 +193,7 @@ def refuse_leak(tracer: Tracer, value: Value, reader: Step | None) -> NoReturn:
 
 def refuse_number(tracer: Tracer, source: Any) -> NoReturn:
     raise CaptureError.here(
-        f"a number of {tracer.ended[source]} is used outside of it",
+        f"a number of {tracer.regions.ended[source]} is used outside of it",
         why="whether it is computed at all is known only when the program runs",
         instead="return it from the function, and use what the operator returns",
     )
@@ -202,8 +202,8 @@ def refuse_number(tracer: Tracer, source: Any) -> NoReturn:
 def check_leaks(tracer: Tracer, outputs: Sequence[Any]) -> None:
     """Refuse a program in which a region's tensors are used outside of it, or in which somebody
     has caught what a region raised."""
-    if tracer.raised is not None:
-        what, error = tracer.raised
+    if tracer.regions.raised is not None:
+        what, error = tracer.regions.raised
         raise CaptureError(
             f"{what} raises {type(error).__name__}, which is caught outside of it.\n"
             "  why: whether it is run, and raises, is known only when the program runs\n"
@@ -213,13 +213,13 @@ def check_leaks(tracer: Tracer, outputs: Sequence[Any]) -> None:
     def look(parts: Iterable[Any], reader: Step | None) -> None:
         for part in parts:
             if part.__class__ is Value or part.__class__ is Number:
-                if part in tracer.ended or part.step in tracer.ended:
+                if part in tracer.regions.ended or part.step in tracer.regions.ended:
                     refuse_leak(tracer, part, reader)
             elif isinstance(part, (list, tuple)):
                 look(part, reader)
             elif isinstance(part, _NUMBERS):
                 for source in number_sources(simplify_number(part)):
-                    if source in tracer.ended:
+                    if source in tracer.regions.ended:
                         refuse_number(tracer, source)
 
     for step in tracer.region.steps:

@@ -134,7 +134,8 @@ class Loop:
     def _new_tensor(self, given: Value, t: TensorType, **of: Any) -> Slot:
         t = t.replace(offset=0) if t.offset != 0 else t
         fake = new_fake(self.tracer, t)
-        if self.tracer.differentiable and (t.dtype.is_floating_point or t.dtype.is_complex):
+        can_have_gradient = t.dtype.is_floating_point or t.dtype.is_complex
+        if self.tracer.gradients.differentiable and can_have_gradient:
             _require_gradient(fake, True)
         root = make_root(fake, None, None, IN_LOOP, "value")
         return Slot(given, root.value, fake, **of)
@@ -180,7 +181,7 @@ class Loop:
         """The region of a function begins: it is given what is handed on."""
         for slot in self.inputs:
             scope.region.inputs.append(slot.inside)
-            self.tracer.ended.pop(slot.inside, None)  # it was an input of another one, too
+            self.tracer.regions.ended.pop(slot.inside, None)  # it was an input of another one, too
         for slot in self.rest:
             if slot.root is not None:
                 scope.keep(slot.root)
@@ -368,11 +369,11 @@ class Loop:
     def return_carried(self, results: Sequence[Any]) -> None:
         """After the loop: what it has written to has the values of the last iteration."""
         for symbol in self._sizes.symbols:
-            self.tracer.ended[symbol] = f"the body of {self.what}"
+            self.tracer.regions.ended[symbol] = f"the body of {self.what}"
         for slot in self.carried:
             if slot.type is None:
                 (symbol,) = unwrap(slot.object).symbols()
-                self.tracer.ended[symbol] = f"the body of {self.what}"
+                self.tracer.regions.ended[symbol] = f"the body of {self.what}"
         for slot, new in zip(self.rest, results, strict=True):
             if slot.root is not None:
                 self.tracer.replace_value(slot.root, self.tracer.value_of(new))
@@ -382,7 +383,7 @@ class Loop:
     def note_starts(self, results: Sequence[Any]) -> None:
         """If the body never runs, the results are, in eager, the tensors that the loop began
         with."""
-        shared = self.tracer.maybe_shared
+        shared = self.tracer.sharing.maybe_shared
         for slot, result in zip(self.carried, results, strict=True):
             if slot.start is not None:
                 what = f"{self.what}, if it does not run once,"
@@ -403,7 +404,7 @@ class Loop:
             for slot in self.carried:
                 if root is not None and slot.start is not None and slot.object.tracked is root:
                     roots[i] = slot.start
-        shared = self.tracer.maybe_shared
+        shared = self.tracer.sharing.maybe_shared
         for slot in self.carried:
             if slot.start is not None and slot.object.tracked.root in shared:
                 shared[slot.start] = f"the body of {self.what}"
@@ -414,7 +415,7 @@ class Loop:
     def _note_ways(self, body: RecordedFunction, results: Sequence[Any]) -> None:
         """What is handed on is in eager what the loop began with, or what the turn before hands
         on; so is what is there after the loop."""
-        ties = self.tracer.ties
+        ties = self.tracer.sharing.ties
         inside = [slot.object for slot in self.carried]
         for each in (inside, [*results, *[b.buffers[b.name] for b in body.buffers]]):
             body.note_ways(each)

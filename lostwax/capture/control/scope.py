@@ -50,7 +50,7 @@ class Scope:
         """What it is to the user: "the true branch of torch.cond"."""
         self.region = Region()
         self.outer = tracer.region
-        self.around: Scope | None = tracer.scope
+        self.around = tracer.scope
         self.position: int = tracer.position
         """How many steps the program had before."""
         self.literals: set[Root] = set()
@@ -229,14 +229,14 @@ class Scope:
             if isinstance(tracked, Root):
                 tracked.version = before.version
         for step in own:
-            tracer.ended[step] = self.what
+            tracer.regions.ended[step] = self.what
         for value in self.region.inputs:
-            tracer.ended[value] = self.what
+            tracer.regions.ended[value] = self.what
         for symbol in [*symbols, *self.numbers]:
-            tracer.ended[symbol] = self.what
+            tracer.regions.ended[symbol] = self.what
         for source, origin in tracer.origins.items():
             if origin.value.step in own:
-                tracer.ended[source] = self.what
+                tracer.regions.ended[source] = self.what
 
     def _forget_casts(self) -> None:
         """Autocast keeps the casts of parameters, which are steps of one region."""
@@ -300,7 +300,7 @@ class RecordedFunction(NamedTuple):
         """If the operator goes this way, its results are, in eager, what the function returns."""
         for root, result in zip(self.roots, results, strict=False):
             if root is not None and isinstance(result, FakeTensor):
-                self.scope.tracer.ties.note(result.tracked.root, self.scope, root)
+                self.scope.tracer.sharing.ties.note(result.tracked.root, self.scope, root)
 
     def note_sharing(self, results: Sequence[Any]) -> None:
         """Results are new tensors; in eager those share memory that the function returns as it
@@ -313,7 +313,7 @@ class RecordedFunction(NamedTuple):
             if tracer.maybe_views:
                 tracer.maybe_views.note_passed_on(root, result.tracked.root, result.tracked.value)
             tracer.layout_assumptions.note_passed_on(root, result.tracked.root)
-            shared = tracer.maybe_shared
+            shared = tracer.sharing.maybe_shared
             if root not in self.scope.made or root in others or root in shared:
                 shared[result.tracked.root] = shared[root] = self.scope.what
 
@@ -338,7 +338,7 @@ def record_function(
             effects.take_arguments(args)
             leaves, structure = pytree.tree_flatten(function(*args))
         except Exception as error:
-            tracer.raised = what, error
+            tracer.regions.raised = what, error
             raise
         finally:
             replaced = effects.take_buffers()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.modules.module import _has_any_global_hook
 
-from lostwax.capture.heap.moment import Moment, reachable_state_of
+from lostwax.capture.heap.moment import Moment
 from lostwax.capture.heap.places import Change
 from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.trace.tracer import Tracer
@@ -40,7 +40,7 @@ class SideEffects:
     them: while none has changed anything, what was before the first of them is before all."""
 
     def __init__(self, tracer: Tracer, functions: Sequence[Callable[..., Any]]) -> None:
-        self._before = Moment(reachable_state_of(tracer), is_whole=bool(_has_any_global_hook()))
+        self._before = Moment(tracer.python.reachable, is_whole=bool(_has_any_global_hook()))
         for each in functions:
             self._before.own.add("a value", each)
         self._before.extend_to_modules()

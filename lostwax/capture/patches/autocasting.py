@@ -40,13 +40,13 @@ def _note_made(plain: Any, self: Any, *args: Any, **kwargs: Any) -> None:
     plain(self, *args, **kwargs)
     wanted = kwargs.get("enabled", args[2] if len(args) > 2 else True)
     if bool(wanted) is self._enabled:  # else torch has switched it off
-        running[-1].autocasts.add(self)
+        running[-1].autocasts.made.add(self)
 
 
 def _note_entered(plain: Any, self: Any) -> Any:
     is_off = self.device == "cuda" and not self._enabled
-    if is_off and self not in running[-1].autocasts and _is_cuda_absent():
-        running[-1].unsure_autocast = running[-1].unsure_autocast or user_location()
+    if is_off and self not in running[-1].autocasts.made and _is_cuda_absent():
+        running[-1].autocasts.unsure = running[-1].autocasts.unsure or user_location()
     return plain(self)
 
 
@@ -57,7 +57,7 @@ def _is_cuda_absent() -> bool:
 
 def check(tracer: Tracer, around: bool) -> None:
     """Refuse what torch may have switched off; `around`: is there an autocast around the export?"""
-    where = tracer.unsure_autocast
+    where = tracer.autocasts.unsure
     device = tracer.absent_device
     if device is None or device.type != "cuda" or not _is_cuda_absent():
         return

@@ -60,10 +60,10 @@ def _apply(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
     if cls is _CHECKPOINT:  # its backward is that of what it calls
         return args[0](*args[2:], **kwargs)
     if cls.__module__ == _CHECKPOINT.__module__:  # it keeps what nobody will compute again
-        tracer.grad_marks.forget(args[0])
+        tracer.gradients.forget(args[0])
         with torch.no_grad():
             return plain(*args, **kwargs)
-    if not torch.is_grad_enabled() or tracer.gradless or not tracer.is_recording:
+    if not torch.is_grad_enabled() or tracer.gradients.stay_inside or not tracer.is_recording:
         return plain(*args, **kwargs)
     if cls.setup_context is not _Function.setup_context:
         bound = inspect.signature(cls.forward).bind(*args, **kwargs)
@@ -135,7 +135,7 @@ _next: dict[str, tuple[Any, Callable[..., Any]]] = {}
 def _stand_in(tracer: Tracer, cls: Any) -> Callable[..., Any] | None:
     """What a held `apply` is to call as the forward, so that it does what `_apply` does. Autograd
     gives what it returns a history, where there is one."""
-    if not torch.is_grad_enabled() or tracer.gradless:
+    if not torch.is_grad_enabled() or tracer.gradients.stay_inside:
         return None
     whole = cls.setup_context is _Function.setup_context
 
@@ -173,7 +173,7 @@ class _Marking:
 
 def _can_attach(tracer: Tracer, cls: Any, args: tuple[Any, ...]) -> bool:
     return (
-        tracer.differentiable
+        tracer.gradients.differentiable
         and not torch._C._are_functorch_transforms_active()
         and _backward_of(cls) is not None
         and any(map(can_have_gradient, args))
@@ -192,7 +192,7 @@ def _record_through(
 ) -> Any:
     """What the forward computes counts as computed where it is called: else its results would seem
     to come from a `no_grad` region."""
-    if not tracer.differentiable:  # but for what has a gradient it has a backward of its own
+    if not tracer.gradients.differentiable:  # else what has a gradient has a backward of its own
         fakes = [a for a in args if isinstance(a, FakeTensor) and a.fake_mode is tracer]
         wants_gradient(tracer, *map(tracer.value_of, fakes))
     elif _backward_of(cls) is None and any(map(can_have_gradient, args)):
@@ -219,7 +219,7 @@ def _register_hook(tracer: Tracer, fake: FakeTensor, hook: Callable[[Any], Any])
             changed = hook(grad)
             return grad if changed is None else changed
 
-    if tracer.differentiable and torch.is_grad_enabled():
+    if tracer.gradients.differentiable and torch.is_grad_enabled():
         value = tracer.value_of(fake)
         if fake.tracked.base is not None or fake.tracked.root.kind or _is_read(tracer, value):
             raise CaptureError.here(
@@ -435,13 +435,13 @@ class _Backward:
         tracer = self.tracer
         self._keep()
         outer = tracer.region
-        tracer.region = tracer.inner = self.region
+        tracer.region = tracer.regions.inner = self.region
         try:
             grads, self.given = self._new_grads(outputs, followed)
             found = self._run(grads)
             self.results = {i: tracer.value_of(tracer.adopt(g)) for i, g in found.items()}
         finally:
-            tracer.region, tracer.inner = outer, None
+            tracer.region, tracer.regions.inner = outer, None
 
     def attach(self, outputs: list[Any], followed: list[int]) -> list[FakeTensor]:
         """The outputs, with this backward as their gradient."""
@@ -577,16 +577,16 @@ def _free(region: Region, results: list[Value], own: set[Value], tracer: Tracer)
 
 def check_hooks(tracer: Tracer, modules: list[nn.Module]) -> None:
     """Refuse hooks on the gradients of modules, which would be lost."""
-    for what in _backward_hooks(modules) if tracer.sees_gradients else ():
-        if tracer.differentiable:
+    for what in _backward_hooks(modules) if tracer.gradients.enabled else ():
+        if tracer.gradients.differentiable:
             raise CaptureError(
                 f"{what}, which cannot be captured.\n"
                 "  why: a program has no modules whose gradients they could see or change\n"
                 "  instead: remove them, or, if no gradients are needed, export under "
                 "torch.no_grad()"
             )
-        if tracer.users:
-            tracer.observer.questions.note_joint(list(tracer.users), what, GRADIENTS)
+        if tracer.gradients.users:
+            tracer.observer.questions.note_joint(list(tracer.gradients.users), what, GRADIENTS)
 
 
 def _backward_hooks(modules: list[nn.Module]) -> Iterator[str]:

@@ -16,7 +16,7 @@ import torch.utils.checkpoint
 from torch._higher_order_ops import utils as torch_wrappers
 
 from lostwax.capture import threads
-from lostwax.capture.aliasing.storage import refuse_joined
+from lostwax.capture.aliasing.sharing import refuse_merged
 from lostwax.capture.heap import reach
 from lostwax.capture.patches.swap import CodeSwap
 from lostwax.capture.trace import refusals
@@ -143,8 +143,8 @@ def _check_joins(tracer: Any, outputs: Any, inputs: Any) -> None:
     for each in outputs if tracer.tracked else ():
         join = find_join_between(tracer.value_of(each), ends) if type(each) is FakeTensor else None
         if join is not None:
-            raise refuse_joined(
-                tracer.merge_site_of.get(join.fake.tracked.root),
+            raise refuse_merged(
+                tracer.sharing.merge_site_of.get(join.fake.tracked.root),
                 "gradients are taken of what a branch or a loop on data computes",
                 why="which operators they go back through is known only when the program runs",
                 instead="take them on each side, where it is computed; or compute both and choose, "

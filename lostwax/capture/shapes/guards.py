@@ -45,7 +45,7 @@ def sort_guards(
     a Dim. If one `defers`, relations between Dims are left to the call, which checks them."""
     found = SortedGuards()
     if not defers and any(s.declared for s in env.symbols):
-        _refuse_asked_inside(steps, unnamed, keeps_both=env.splits is not None)
+        _refuse_asked_inside(steps, unnamed, keeps_both=env.before_hint is not None)
     if not env.guards:
         return found
     for guard in env.minimal_guards():

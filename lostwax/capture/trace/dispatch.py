@@ -294,15 +294,15 @@ def _is_conjugate(fake: FakeTensor) -> bool:
 
 def _record_for_numpy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """What C++ calls on a constant before its memory is shown to numpy."""
-    if tracer.bare.is_bare(args[0]):
-        return tracer.bare.call_unrecorded(record.overload, args, kwargs)
+    if tracer.outside.is_unrecorded(args[0]):
+        return tracer.outside.call_unrecorded(record.overload, args, kwargs)
     return _take_apart(tracer, record, args, kwargs)
 
 
 def _record_whole_for_numpy(
     tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
 ) -> Any:
-    if tracer.bare.is_bare(args[0]):
+    if tracer.outside.is_unrecorded(args[0]):
         return _record_for_numpy(tracer, record, args, kwargs)
     return single_step_composites.record_whole(_take_apart, tracer, record, args, kwargs)
 
@@ -310,8 +310,9 @@ def _record_whole_for_numpy(
 def _record_resolve(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`resolve_conj`, `resolve_neg`: a copy of a tensor with the bit, else the tensor itself."""
     tensor = args[0]
-    if type(tensor) is not FakeTensor or tracer.bare.is_bare(tensor):  # before it is read as it is
-        return tracer.bare.call_unrecorded(record.overload, args, kwargs)
+    # before it is read as it is
+    if type(tensor) is not FakeTensor or tracer.outside.is_unrecorded(tensor):
+        return tracer.outside.call_unrecorded(record.overload, args, kwargs)
     of_conjugate = Trait.RESOLVES_CONJUGATE in record.traits
     asked = "is_conj()" if of_conjugate else "is_neg()"
     tracer.observer.note_question_at(user_location(), asked, [tensor])

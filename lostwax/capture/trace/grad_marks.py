@@ -45,10 +45,26 @@ class Holding(NamedTuple):
     fake: Any
 
 
-class RequiresGradLog:
-    """What one capture does to gradients."""
+class CaptureGradients:
+    """What one capture knows of gradients, and does to them."""
+
+    __slots__ = (
+        "differentiable", "enabled", "given", "has_leaves", "made", "stay_inside", "users",
+        "written_without_autograd",
+    )  # fmt: skip
 
     def __init__(self) -> None:
+        self.differentiable = False
+        """Does anything that the program is given need a gradient?"""
+        self.enabled = False
+        """Are gradients switched on? Then something may need one in another call."""
+        self.stay_inside = False
+        """The program is not differentiated: detaching changes nothing."""
+        self.users = set[Value]()
+        """What the user passes."""
+        self.written_without_autograd = set[Value]()
+        """What came without a gradient, and was written to where autograd does not see it: one with
+        a gradient would have kept that."""
         self.has_leaves = False
         """Are there tensors of the program's own that were told to require gradients?"""
         self.made: list[FakeTensor] = []

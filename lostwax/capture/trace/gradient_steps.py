@@ -71,14 +71,14 @@ def _put_in_place(tracer: Tracer, old: Value, new: Value, seen: bool) -> Value:
     """The new value, with the gradient that autograd gives it in the place of the old."""
     if not seen:
         return _put_unseen(tracer, old, new)
-    is_kept = not tracer.differentiable or keeps_gradient(old, new)
+    is_kept = not tracer.gradients.differentiable or keeps_gradient(old, new)
     return new if is_kept else _stop_gradient_of(tracer, old, new)
 
 
 def wants_gradient(tracer: Tracer, *values: Value) -> bool:
     """Does a gradient of these reach something that the program is given? What is recorded
     depends on it: if none does, a call in which one does is refused."""
-    if tracer.differentiable and any(map(is_differentiable, values)):
+    if tracer.gradients.differentiable and any(map(is_differentiable, values)):
         return True
     sources = _find_changing(tracer, *values)
     if sources:
@@ -94,10 +94,12 @@ def may_have_gradient(tracer: Tracer, value: Value) -> bool:
 def _find_changing(tracer: Tracer, *values: Value) -> list[Value]:
     """What a gradient of these reaches that may require one in one call, and not in another:
     inputs, and parameters."""
-    if not tracer.sees_gradients:
+    if not tracer.gradients.enabled:
         return []
     found = [s for value in values for s in gradient_sources(value, grad=True)]
-    return [s for s in found if s in tracer.users or isinstance(s.fake, torch.nn.Parameter)]
+    return [
+        s for s in found if s in tracer.gradients.users or isinstance(s.fake, torch.nn.Parameter)
+    ]
 
 
 def pass_gradient_through(
@@ -108,7 +110,7 @@ def pass_gradient_through(
     are inputs of the graphs, for which `values` has what they stand for."""
     is_seen = is_grad_enabled() or any(
         _may_be_marked(tracer, each)
-        for value in (values if tracer.sees_gradients else ())
+        for value in (values if tracer.gradients.enabled else ())
         if isinstance(value, Value)
         for each in list_reached(value)
         if each not in inside
@@ -121,7 +123,7 @@ def _may_be_marked(tracer: Tracer, value: Value) -> bool:
     fake = value.fake
     if fake is None or is_marked(fake):
         return fake is not None
-    is_given = value in tracer.users or isinstance(fake, torch.nn.Parameter)
+    is_given = value in tracer.gradients.users or isinstance(fake, torch.nn.Parameter)
     return value.step is None and (is_given or fake.tracked.root.kind == IN_LOOP)
 
 
@@ -148,7 +150,7 @@ def _put_unseen(tracer: Tracer, old: Value, new: Value) -> Value:
     """The new value, with the gradient of the old one: autograd does not see the write."""
     if wants_gradient(tracer, old):
         return keep_gradient_of(tracer, old, tracer.lay_out(old, new))
-    tracer.written_without_autograd.update(gradient_sources(old, grad=True))
+    tracer.gradients.written_without_autograd.update(gradient_sources(old, grad=True))
     return tracer.take_view(new, DETACHED) if may_have_gradient(tracer, new) else new
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lostwax.capture.aliasing.storage import check_one, refuse_joined
+from lostwax.capture.aliasing.sharing import refuse_merged
 from lostwax.capture.trace.grad_marks import check_data
 from lostwax.capture.trace.gradient_reach import find_joins, find_unseen, finds_gradient
 from lostwax.capture.trace.gradient_steps import (
@@ -78,9 +78,7 @@ class CaptureObserver(Observer):
             self.note_layout(fake, what, "stride" in what and is_asked_by_user())
         elif self._is_noting() and fake.tracked is not None and is_asked_by_user():
             if what in _OF_OBJECTS:
-                tracer, root = self._tracer, fake.tracked.root
-                shown = tracer.ties.list_shown(root)
-                check_one(what, root, shown, tracer.maybe_shared, tracer.merge_site_of)
+                self._tracer.sharing.check_one(what, fake.tracked.root)
             if what in OF_GRADIENTS:
                 self.has_gradient(fake)  # which refuses it, if it depends on the way
             if what == IDENTITY:
@@ -90,10 +88,10 @@ class CaptureObserver(Observer):
 
     def note_missing(self, fake: FakeTensor, name: str) -> None:
         if name or is_asked_by_user():
-            self._tracer.attributes.check_read(fake, name)
+            self._tracer.sharing.attributes.check_read(fake, name)
 
     def note_put(self, fake: FakeTensor, name: str) -> None:
-        self._tracer.attributes.check_put(fake, name)
+        self._tracer.sharing.attributes.check_put(fake, name)
 
     def note_question_at(
         self,
@@ -163,19 +161,17 @@ class CaptureObserver(Observer):
 
     def has_gradient(self, fake: FakeTensor) -> bool:
         fake.check_thread()
-        tracer, has_leaves = self._tracer, self._tracer.grad_marks.has_own_leaves()
-        if self.is_over or not (tracer.differentiable or has_leaves):
+        tracer, has_leaves = self._tracer, self._tracer.gradients.has_own_leaves()
+        if self.is_over or not (tracer.gradients.differentiable or has_leaves):
             return False
         if fake.tracked is None or (tracer.tracked and not self._is_unseen(fake)):
             return False
         found = finds_gradient(tracer.value_of(fake), has_leaves)
         if found is None and is_asked_by_user():
             joins = [each.fake.tracked.root for each in find_joins(tracer.value_of(fake))]
-            joined = next(
-                (tracer.merge_site_of[each] for each in joins if each in tracer.merge_site_of), None
-            )
-            raise refuse_joined(
-                joined,
+            sites = tracer.sharing.merge_site_of
+            raise refuse_merged(
+                next((sites[each] for each in joins if each in sites), None),
                 "requires_grad was asked for, of a tensor that a branch or a loop on data computes",
                 why="it requires a gradient on one way, and none on another; a program has one "
                 "answer",
@@ -192,12 +188,12 @@ class CaptureObserver(Observer):
         tracer = self._tracer
         if not tracer.is_recording or fake.tracked is None:
             return
-        tracer.check_single(fake)
+        tracer.composites.check_single(fake)
         if name == "grad":
             is_new = value is not read_gradient(fake)
-            tracer.grad_marks.given[fake] = user_location()
+            tracer.gradients.given[fake] = user_location()
         elif is_new := (is_marked(fake) or self.has_gradient(fake)) is not value:
-            tracer.grad_marks.note_requires_grad(fake, value)
+            tracer.gradients.note_requires_grad(fake, value)
         if is_new and tracer.scope is not None:
             tracer.scope.check_own_marks(fake)
 
@@ -207,10 +203,10 @@ class CaptureObserver(Observer):
         """It has the memory of the other, and the gradient that it had."""
         tracer = self._tracer
         if tracer.is_recording:
-            tracer.check_single(fake)
+            tracer.composites.check_single(fake)
             if tracer.scope is not None:
                 tracer.scope.check_own(tracked)
-        if tracer.tracked or not (tracer.is_recording and tracer.sees_gradients):
+        if tracer.tracked or not (tracer.is_recording and tracer.gradients.enabled):
             return
         old, new = tracer.read(tracked), tracer.value_of(other)
         history = old if wants_gradient(tracer, old) else None
@@ -230,7 +226,7 @@ class CaptureObserver(Observer):
         if not self._tracer.entered or fake.tracked is None:
             return None
         copy: FakeTensor = fake.detach().clone()  # type: ignore[assignment]
-        attributes = self._tracer.attributes
+        attributes = self._tracer.sharing.attributes
         attributes.note(read_attributes(copy), (), attributes.find_names(fake))
         return copy.requires_grad_(is_marked(fake))
 

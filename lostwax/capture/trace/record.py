@@ -226,7 +226,7 @@ def record_whole_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[
 def record_detach(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A step only where it stops a gradient: not for what has none."""
     if type(args[0]) is not FakeTensor and not args[0].requires_grad:
-        return tracer.bare.detach(args[0])
+        return tracer.outside.detach_unrecorded(args[0])
     return detach_fake(tracer, record, args, kwargs)
 
 
@@ -235,12 +235,12 @@ def detach_fake(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, A
     value = tracer.value_of(base)
     gradless = is_gradless(value)
     has_gradient = value.step is not None or is_marked(base) or base.tracked.root.kind
-    if has_gradient and not gradless and not tracer.gradless:
+    if has_gradient and not gradless and not tracer.gradients.stay_inside:
         return record_view(tracer, record, args, kwargs)
     out = tracer.compute(record.overload, args, kwargs)
     if gradless and value.fake is base:  # by C++, which nobody has seen yet
         out.tracked = base.tracked
-        tracer.grad_marks.made.append(out)
+        tracer.gradients.made.append(out)
     else:
         track_view(out, value, base.tracked, View(record.overload, (), {}, None))
     return out
@@ -257,7 +257,7 @@ def is_gradless(value: Value) -> bool:
 def _record_strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
     """`as_strided` speaks of the storage: recorded as a view of the tensor that owns it."""
     base = storage.strided_base(given.tracked)
-    is_beside = tracer.sees_gradients and storage.shows_others(given.tracked, out.fake_type)
+    is_beside = tracer.gradients.enabled and storage.shows_others(given.tracked, out.fake_type)
     if is_beside and wants_gradient(tracer, tracer.value_of(given)):
         storage.refuse_others(out.fake_type)
     tracer.layout_assumptions.note(base.root, "as_strided")
@@ -319,7 +319,7 @@ def _find_number(tracer: Tracer, part: Any) -> Any:
     if part.__class__ is not Value or _find_dtype(part) is not torch.int64:
         return None
     for source, origin in reversed(tracer.origins.items()):
-        if origin.value is part and origin.dim is None and source not in tracer.ended:
+        if origin.value is part and origin.dim is None and source not in tracer.regions.ended:
             return source.expr if isinstance(source, Symbol) else None
     return None
 
@@ -345,6 +345,6 @@ def record_literal(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str
     value.is_literal = True
     if tracer.scope is not None:
         tracer.scope.literals.add(fake.tracked)
-    tracer.grad_marks.made.append(fake)
-    tracer.constants.append((tensor, value))
+    tracer.gradients.made.append(fake)
+    tracer.outside.constants.append((tensor, value))
     return fake

@@ -47,7 +47,7 @@ def detach_itself(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str,
 def _become_view(
     tracer: Tracer, record: Operator, target: FakeTensor, args: Any, kwargs: dict[str, Any]
 ) -> Any:
-    tracer.check_single(target)
+    tracer.composites.check_single(target)
     shown = record_view(tracer, operator(storage.metadata_view(record.overload)), args, kwargs)
     if tracer.maybe_views or tracer.scope is not None:
         tracer.maybe_views.note_change(target.tracked.root, tracer.moment)

@@ -25,6 +25,7 @@ from lostwax.fake import autocast, rule_cache, shared_rule_cache
 from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.fake.write import flatten
+from lostwax.identity import ByIdentity
 from lostwax.ir.trace.log import Step, Value, is_shared, new_value
 from lostwax.ir.trace.views import Root, Tracked, make_root, track_views
 from lostwax.ops.registry import Operator, aten, operator
@@ -50,12 +51,43 @@ class CachedStep(NamedTuple):
 shared_rule_cache.SHAREABLE.add(CachedStep)
 
 
+class Composites:
+    """What one capture knows while composite operators are recorded as single steps."""
+
+    __slots__ = ("check_part", "is_direct", "one_in_eager")
+
+    def __init__(self) -> None:
+        self.check_part: Callable[[Any], None] | None = None
+        """Is called with each operator that is evaluated without being recorded."""
+        self.is_direct = False
+        """Is a call recorded that C++ has not seen? Its caller remembers it."""
+        self.one_in_eager = ByIdentity[FakeTensor, OpOverload]()
+        """Tensors that are one and the same object in eager, where an operator that is kept returns
+        its argument; and that operator."""
+
+    def check_single(self, fake: FakeTensor) -> None:
+        """Refuse to change what a tensor is where eager would change another one with it, which is
+        the same object."""
+        if fake in self.one_in_eager:
+            func = self.one_in_eager[fake]
+            raise CaptureError.here(
+                f"a tensor changes in place that {func} has returned, or was given",
+                why=f"in eager both are one tensor; in a program that keeps {func} they are two",
+                instead="change another one, x.detach() or x.view_as(x); or leave the operator out "
+                "of keep=",
+            )
+
+    def note_one(self, out: FakeTensor, argument: FakeTensor, func: OpOverload) -> None:
+        """The operator returns its argument."""
+        self.one_in_eager[out] = self.one_in_eager[argument] = func
+
+
 def record_composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Record a composite operator by the operator that it amounts to."""
     overload = record.overload
     taken_apart = (tracer.provenance.as_one, overload, tracer.compute, overload, args, kwargs)
     asked = None
-    if tracer.can_replay_calls and not tracer.is_direct and not kwargs:
+    if tracer.can_replay_calls and not tracer.composites.is_direct and not kwargs:
         asked = key_call(tracer, record, args)
     if asked is None:
         return taken_apart[0](*taken_apart[1:])
@@ -75,11 +107,11 @@ def record_direct(tracer: Tracer, record: Operator, args: Any, function: Callabl
     known = rule_cache.find_answer(tracer, asked[0])
     if known is not None:
         return _record_known(tracer, record.overload, known, asked[1])
-    tracer.is_direct = True
+    tracer.composites.is_direct = True
     try:
         return _call_and_remember(tracer, asked, args, function, *args)
     finally:
-        tracer.is_direct = False
+        tracer.composites.is_direct = False
 
 
 def _call_and_remember(
@@ -198,7 +230,7 @@ def record_whole(
         return take_apart(tracer, record, args, kwargs)
     asked, given = None, (*args, *kwargs.values())
     is_typed = Trait.READS_GRADIENT not in record.traits or not _has_gradient(tracer, given[3:])
-    if is_typed and tracer.can_replay_calls and not tracer.is_direct:
+    if is_typed and tracer.can_replay_calls and not tracer.composites.is_direct:
         asked = key_call(tracer, record, given)
     if asked is None:
         return _evaluate_whole(take_apart, tracer, record, args, kwargs)
@@ -242,7 +274,7 @@ def _describe_whole(
         return None
     kind = _NEW if fakes[0].tracked.root is fakes[0].tracked else _VIEW
     types = out.fake_type if fakes[0] is out else type(out)([fake.fake_type for fake in fakes])
-    return _ITSELF if out in tracer.one_in_eager else kind, types
+    return _ITSELF if out in tracer.composites.one_in_eager else kind, types
 
 
 def _record_known_whole(
@@ -267,7 +299,7 @@ def _record_known_whole(
     else:
         track_views(step, args[0].tracked, args, kwargs, out)
     if kind == _ITSELF:
-        tracer.one_in_eager[out] = tracer.one_in_eager[args[0]] = record.overload
+        tracer.composites.note_one(out, args[0], record.overload)
     _note_sharing(tracer, record, args, out)
     return out
 
@@ -303,7 +335,7 @@ def _evaluate_whole(
         if out is base:
             with tracer.pause_recording():
                 out = tracer.compute(aten.alias.default, (base,), {})
-            tracer.one_in_eager[out] = tracer.one_in_eager[base] = record.overload
+            tracer.composites.note_one(out, base, record.overload)
         step = tracer.add_step(record.overload, args, kwargs)
         track_views(step, base.tracked, args, kwargs, out)
     else:
@@ -330,7 +362,8 @@ def _compute_whole(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str
         if around and autocast.is_cast(func, around):
             raise _PartMattersError
 
-    before, tracer.check_part = tracer.check_part, check_part
+    composites = tracer.composites
+    before, composites.check_part = composites.check_part, check_part
     if around:
         tracer.casts = ()
     try:
@@ -339,7 +372,7 @@ def _compute_whole(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str
     except _PartMattersError:
         return None
     finally:
-        tracer.casts, tracer.check_part = around, before
+        tracer.casts, composites.check_part = around, before
 
 
 class _PartMattersError(Exception):

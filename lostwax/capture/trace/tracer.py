@@ -9,54 +9,80 @@ must not know of modules or signatures (`export.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import repeat
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import is_grad_enabled
 from torch._ops import OpOverload
 
 from lostwax.capture.aliasing import storage
-from lostwax.capture.aliasing.attributes import MergedAttributes
 from lostwax.capture.aliasing.input_layouts import LayoutAssumptions
 from lostwax.capture.aliasing.maybe_views import MaybeViews
-from lostwax.capture.aliasing.state_views import check_history
-from lostwax.capture.aliasing.ties import Ties
+from lostwax.capture.aliasing.sharing import Sharing
 from lostwax.capture.steps.provenance import OtherLine, Provenance, StepPlace, operator_in_progress
-from lostwax.capture.trace import outside_tensors, refusals
+from lostwax.capture.trace import refusals
 from lostwax.capture.trace.dispatch import PLAN_CACHE, PLANS, is_composite_view, plan, plan_whole
-from lostwax.capture.trace.grad_marks import RequiresGradLog
+from lostwax.capture.trace.grad_marks import CaptureGradients
 from lostwax.capture.trace.gradient_steps import assign_with_history, keep_gradient_of
 from lostwax.capture.trace.observer import CaptureObserver
-from lostwax.capture.trace.raw_constants import UnrecordedConstants
+from lostwax.capture.trace.outside_tensors import OutsideTensors
 from lostwax.capture.trace.record import record_known_view
+from lostwax.capture.trace.regions import KeepsBothWays, OpenScope, Regions
 from lostwax.capture.trace.saved_tensors import SavedTensors
-from lostwax.capture.trace.single_step_composites import Kept, show_sharing
+from lostwax.capture.trace.single_step_composites import Composites, Kept, show_sharing
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake import autocast, data, fallback
 from lostwax.fake.devices import public_device_of
-from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
-from lostwax.identity import ByIdentity, Seen
 from lostwax.ir.graph.numbers import SymbolOrigin, number_sources
 from lostwax.ir.run.conditions.answers import ONE
-from lostwax.ir.trace.log import Moment, Region, Step, Value, values_of
+from lostwax.ir.trace.log import Moment, Step, Value
 from lostwax.ir.trace.recorder import Recorder
 from lostwax.ir.trace.strided_copy import copy_like
 from lostwax.ir.trace.views import Root, Tracked, View, make_root
-from lostwax.location import Location, user_location
+from lostwax.location import user_location
 from lostwax.ops.registry import aten, has_trait, operator
 from lostwax.ops.traits import Trait
 from lostwax.sym import Expr, ShapeEnv
 from lostwax.sym.numbers import narrowing
 
+if TYPE_CHECKING:
+    from torch import nn
+
+    from lostwax.capture.heap.moment import ReachableState
+    from lostwax.capture.heap.reach import Reach
+    from lostwax.capture.state.global_state import SavedVariables
+
 _function_modes: Any = torch._C._len_torch_function_stack
 _dispatch_modes: Any = torch._C._len_torch_dispatch_stack
 _autocast: Any = torch._C._is_any_autocast_enabled
 _transform: Any = torch._C._functorch.peek_interpreter_stack
+
+
+class UserPython:
+    """The Python that one capture runs: the program's modules, the functions that it may run, and
+    the variables that these keep something in, as they were."""
+
+    __slots__ = ("_reachable", "kept", "modules", "reach")
+
+    def __init__(self, modules: Sequence[nn.Module], reach: Reach, kept: SavedVariables) -> None:
+        self.modules = modules
+        self.reach = reach
+        self.kept = kept
+        self._reachable: ReachableState | None = None
+
+    @property
+    def reachable(self) -> ReachableState:
+        """What the functions may keep something in: found when someone asks."""
+        if self._reachable is None:
+            from lostwax.capture.heap.moment import ReachableState
+
+            self._reachable = ReachableState(self.modules, self.reach)
+        return self._reachable
 
 
 class Tracer(Recorder):
@@ -69,6 +95,8 @@ class Tracer(Recorder):
     takes_wrappers = False
     supports_higher_order_operators = True
     observer: CaptureObserver
+    python: UserPython
+    """While the capture runs."""
 
     def __init__(
         self,
@@ -85,77 +113,28 @@ class Tracer(Recorder):
         self.keep = keep
         self._plans: dict[int, Any] = {} if keep else PLANS
         """How operators are recorded, by their ids."""
-        self.one_in_eager = ByIdentity[FakeTensor, OpOverload]()
-        """Tensors that are one and the same object in eager, where an operator that is kept returns
-        its argument; and that operator."""
-        self.check_part: Callable[[Any], None] | None = None
-        """Is called with each operator that is evaluated without being recorded."""
+        self.composites = Composites()
         self.tracked = tracked
         self.templates = None if tracked else {}
         self.saved = SavedTensors(self) if tracked else None
         self.contexts: list[Any] = []
         """What `torch.library.get_ctx()` gives, the innermost last."""
-        self.constants: list[tuple[torch.Tensor, Value]] = []
         self.packed: dict[Value, Any] = {}
         """The sequences that were packed, by how many of them have each step."""
         self.origins: dict[Any, SymbolOrigin] = {}
         """Where the program finds the value of a symbol, or of a float."""
         self.layout_assumptions = LayoutAssumptions()
-        self.relies_on_view = False
-        """Was something written through a `view`, or behind one that was read later?"""
         self.maybe_views = MaybeViews()
         self.observer = CaptureObserver(self)
-        self.differentiable = False
-        """Whether anything that the program is given needs a gradient."""
-        self.sees_gradients = False
-        """Whether something might in another call: are gradients switched on?"""
-        self.users = set[Value]()
-        """What the user passes."""
-        self.grad_marks = RequiresGradLog()
-        self.written_without_autograd = set[Value]()
-        """What came without a gradient, and was written to where autograd does not see it: one with
-        a gradient would have kept that."""
-        self.inner: Region | None = None
-        """The graph of its own that is being recorded: what was made outside is only read."""
-        self.scope: Any = None
-        """The innermost function that is recorded into a region of its own (`control/`)."""
-        self.ended: dict[Any, str] = {}
-        """The steps, inputs and symbols of such regions that are over: what they were part of."""
-        self.maybe_shared: dict[Root, str] = {}
-        """Tensors that may share memory with others when eager runs them, and why."""
-        self.merge_site_of: dict[Root, Any] = {}
-        """In which `if` of Python's that is so."""
-        self.ties = Ties()
-        """Which of them may be one."""
-        self.numbers_at_first: dict[Value, str] = {}
-        """In bodies of loops: tensors that are numbers in the first turn, and their names."""
-        self.attributes = MergedAttributes()
-        """What users have put on them."""
-        self.raised: tuple[str, Exception] | None = None
-        """The function of an operator that raised, and what: the program is none, whoever catches
-        it."""
-        self.watched: tuple[Any, Any, Any] | None = None
-        """The program's modules, and the functions that it may run."""
-        self.python_state: Any = None
-        """What these may keep something in, if someone asked."""
-        self.state_in: Callable[[FakeStorage], Sequence[tuple[Root, torch.Tensor]]] = lambda _: ()
-        """The state tensors in a storage."""
-        self.given_roots: Mapping[int, Root] = {}
-        """What the program is given, as it was at the start, by the ids of the fakes."""
-        self.state_views: list[tuple[torch.Tensor, Root]] = []
-        """Tensors from outside that are views of state; or state, read from elsewhere than its own
-        place, `self.all[0]`."""
-        self.bare = UnrecordedConstants(self)
+        self.sharing = Sharing()
+        self.gradients = CaptureGradients()
+        self.outside = OutsideTensors(self)
+        self.regions = Regions()
+        self.scope: OpenScope | None = None
+        self.splits: KeepsBothWays | None = None
         self.casting = bool(autocast.find_enabled())
         """Is autocast on, or has it been?"""
-        self.autocasts = Seen()
-        """The objects of `torch.autocast` that were made in this capture."""
-        self.unsure_autocast: Location | None = None
-        """The line where another one was entered, which torch may have switched off."""
-        self.gradless = False
-        """The program is not differentiated: detaching changes nothing."""
-        self.is_direct = False
-        """Is a call recorded that C++ has not seen? Who made it remembers it."""
+        self.autocasts = autocast.MadeAutocasts()
         self.grad: bool | None = None
         """Inside an `autograd.Function`, which runs its forward without gradients: what was set
         around it, where the program differentiates through what the forward computes."""
@@ -166,7 +145,7 @@ class Tracer(Recorder):
         """A tensor that the program is given."""
         root = make_root(fake, None, None, kind, name)
         self.region.inputs.append(root.value)
-        self.users.add(root.value)
+        self.gradients.users.add(root.value)
         return root
 
     def add_inputs(
@@ -181,16 +160,12 @@ class Tracer(Recorder):
     def adopt(self, tensor: torch.Tensor) -> FakeTensor:
         if type(tensor) is FakeTensor and tensor.tracked and tensor.fake_mode is self:
             return tensor
-        found = self.bare.fake_of(tensor)
+        found = self.outside.find_detached(tensor)
         if found is not None:
             return found
         fake = super().adopt(tensor)
-        if fake.tracked is None and self.is_recording:
-            outside_tensors.carry_constant(self, tensor, fake)
-        elif fake is not tensor and id(fake) in self.given_roots and self.is_recording:
-            root = self.given_roots[id(fake)]
-            outside_tensors.check_no_input(root)
-            self.state_views.append((tensor, root))  # its own place holds the fake
+        if self.is_recording:
+            self.outside.meet(tensor, fake)
         return fake
 
     # ------------------------------------------------------------------------------ operators
@@ -269,8 +244,8 @@ class Tracer(Recorder):
     def evaluate(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """Evaluate and record."""
         if not self.is_recording:
-            if self.check_part is not None:
-                self.check_part(func)
+            if self.composites.check_part is not None:
+                self.composites.check_part(func)
             return super().evaluate(func, args, kwargs)
         handler, record = self._plans.get(id(func)) or self._plan(func)
         return handler(self, record, args, kwargs)
@@ -287,31 +262,16 @@ class Tracer(Recorder):
         """The capture is over."""
         self.observer.is_over = True
         self.fake_tensor_converter.forget()
-        self.bare.forget()
+        self.outside.forget()
         self.stand_ins.clear()
-        self.one_in_eager.clear()
-        self.grad_marks.made.clear()
-        self.watched = self.python_state = None
+        self.composites.one_in_eager.clear()
+        self.gradients.made.clear()
+        del self.python
         if self.saved is not None:
             self.saved.forget()
 
-    def check_single(self, fake: FakeTensor) -> None:
-        """Refuse to change what a tensor is where eager would change another one with it, which is
-        the same object."""
-        if fake in self.one_in_eager:
-            func = self.one_in_eager[fake]
-            raise CaptureError.here(
-                f"a tensor changes in place that {func} has returned, or was given",
-                why=f"in eager both are one tensor; in a program that keeps {func} they are two",
-                instead="change another one, x.detach() or x.view_as(x); or leave the operator out "
-                "of keep=",
-            )
-
     def refuse(self, what: str, instead: str) -> NoReturn:
-        raise CaptureError.here(
-            f"{what}",
-            instead=f"{instead}",
-        )
+        raise CaptureError.here(what, instead=instead)
 
     def can_compute(self, number: Expr) -> bool:
         return all(symbol in self.origins for symbol in number_sources(number))
@@ -377,7 +337,6 @@ class Tracer(Recorder):
 
     def take_view(self, base: Value, view: View) -> Value:
         if has_trait(view.func, Trait.NEEDS_STRIDES):
-            self.relies_on_view = True
             self.layout_assumptions.note_view(base)
         elif has_trait(view.func, Trait.NOT_OF_CONJUGATE):
             base = self.value_of(self.resolve_conjugate(self.temporary(base)))
@@ -409,7 +368,6 @@ class Tracer(Recorder):
                 instead="write to a copy (x.clone())",
             ) from error
         if has_trait(view.func, Trait.NEEDS_STRIDES):
-            self.relies_on_view = True
             self.layout_assumptions.note_scatter(base, value)
         return value
 
@@ -423,8 +381,8 @@ class Tracer(Recorder):
         return whole.tracked.value  # type: ignore[no-any-return]
 
     def write(self, target: FakeTensor, new: FakeTensor) -> None:
-        if self.inner is not None:
-            self._check_own(target)
+        if self.regions.inner is not None:
+            self.regions.check_written(target.tracked.root, target)
         is_known = self.scope is None and target.known_constant() is not None
         constant = new.known_constant() if is_known else None
         super().write(target, new)
@@ -436,28 +394,16 @@ class Tracer(Recorder):
         if any(type(each) is FakeTensor and each.tracked is None for each in pair):
             return
         one, other = map(self.adopt, pair)
-        roots = one.tracked.root, other.tracked.root
-        storage.check_apart(*roots, self.maybe_shared, self.merge_site_of)
+        self.sharing.check_apart(one.tracked.root, other.tracked.root)
         self.observer.note_question_at(user_location(), ONE, [one, other])
 
     def check_class(self, fake: FakeTensor) -> None:
         """Refuse the question of what class it is, if that is a number's in the first turn of a
         loop: so is what is computed of such alone."""
-        left = [self.value_of(fake)] if self.numbers_at_first and fake.tracked is not None else []
-        seen, name = {*left}, ""
-        while left:
-            value = left.pop()
-            if value in self.numbers_at_first:
-                name = self.numbers_at_first[value]
-                continue
-            step = value.step
-            new = [] if step is None else values_of((*step.args, *step.kwargs.values()))
-            if not new:
-                return
-            left += [each for each in new if each not in seen]
-            seen.update(new)
-        if name:
-            refusals.refuse_class(name)
+        if self.regions.numbers_at_first and fake.tracked is not None:
+            name = self.regions.find_number_at_first(self.value_of(fake))
+            if name:
+                refusals.refuse_class(name)
 
     def check_caught(self, error: TypeError) -> None:
         """The user's code may catch it."""
@@ -468,22 +414,18 @@ class Tracer(Recorder):
         if self.maybe_views or self.scope is not None:  # in a loop, it comes again
             self.maybe_views.note_write(root, self.moment)
         storage.check_writable(root)
-        if self.maybe_shared:
-            storage.check_unshared(root, self.maybe_shared, self.merge_site_of)
+        self.sharing.check_written(root)
         if self.scope is not None:
             self.scope.keep(root)
         if self.keep:
             show_sharing(self, tracked)
         before = root.value
-        if self.sees_gradients and self.inner is None:
+        if self.gradients.enabled and self.regions.inner is None:
             assign_with_history(self, tracked, new)
         else:
             super().assign(tracked, new)
         self.layout_assumptions.note_write(root, before)
-        for tensor, _ in self.state_views:
-            known = self.fake_tensor_converter.find_fake(tensor)
-            if known is not None and known.tracked is not None and known.tracked.root is root:
-                check_history(root, tensor, known.tracked)
+        self.outside.check_written(root)
 
     def replace_value(self, root: Root, new: Value) -> None:
         """The root has another value, which has the gradient that it should have."""
@@ -497,14 +439,3 @@ class Tracer(Recorder):
         if self.scope is not None:
             self.scope.check_own(target.tracked)
         super().become(target, new)
-
-    def _check_own(self, target: FakeTensor) -> None:
-        """A graph of its own writes only to what it has made, or was given for itself."""
-        value, region = target.tracked.root.value, self.inner
-        assert region is not None
-        if value.step not in region.steps and value not in region.inputs:
-            raise CaptureError.here(
-                f"a backward writes to {target!r}, which it has not made",
-                why="the write would have to show in the program around it",
-                instead="write to a copy (x.clone())",
-            )

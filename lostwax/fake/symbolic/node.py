@@ -130,10 +130,10 @@ def decide_deferred(env: ShapeEnv, asking: FrameType) -> None:
         decide(value)
 
 
-def _ask_splits(value: Any) -> None:
-    """A number is to be known: who keeps both ways may have another way."""
-    if isinstance(value, Expr) and value.env.splits is not None and value.hint is not None:
-        value.env.splits.ask(asking_frame(), value)
+def _ask_before_hint(value: Any) -> None:
+    """A number is to be known, and the hint is about to say which."""
+    if isinstance(value, Expr) and value.env.before_hint is not None and value.hint is not None:
+        value.env.before_hint(asking_frame(), value)
 
 
 def _asked_by(file: str, line: int) -> str:
@@ -257,11 +257,11 @@ class IntNode(Node):
         return current(self.value).__class__ is int
 
     def guard_int(self, file: str, line: int) -> int:
-        _ask_splits(self.value)
+        _ask_before_hint(self.value)
         return specialize(self.value, asked_by=_asked_by(file, line))
 
     def int_(self) -> int:
-        _ask_splits(self.value)
+        _ask_before_hint(self.value)
         return specialize(self.value)
 
     def guard_float(self, file: str, line: int) -> float:
@@ -333,8 +333,8 @@ class BoolNode(Node):
         asking = asking_frame()
         if value.hint is None:
             decide_deferred(value.env, asking)
-        elif value.env.splits is not None and not raises_otherwise(asking, value.hint):
-            value.env.splits.ask(asking, value)
+        elif value.env.before_hint is not None and not raises_otherwise(asking, value.hint):
+            value.env.before_hint(asking, value)
         elif later := asked_after(asking, value.hint):
             earlier = _find_deferred(value.env, asking)
             value.env.deferred = [*earlier, (asking.f_code, later, value)]

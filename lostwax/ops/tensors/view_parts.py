@@ -181,7 +181,7 @@ def count_pieces(size: Size, piece: Size) -> int:
         return count
     count = max(-(-have // each), 1) if each else 1
     is_least = count == 1 or known(size > piece * (count - 1))
-    asks = isinstance(size, Expr) and size.env.splits is not None  # else it costs a guard at most
+    asks = isinstance(size, Expr) and size.env.before_hint is not None  # else at most a guard
     if asks and not (is_least and known(size <= piece * count)):
         ask_for_parts(ceildiv(size, piece))
     decide(size <= piece * count)

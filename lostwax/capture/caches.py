@@ -162,7 +162,7 @@ def _compare_calls(
         raise NotACache("the next call writes to it, or to other state")
     if any(guard.cond is not given for guard in guards) or not second.layouts <= first.layouts:
         raise NotACache("the next call is right for other inputs only")
-    numbers = Numbering(tracer.constants)
+    numbers = Numbering(tracer.outside.constants)
     if numbers.number_steps(first.steps) != numbers.number_steps(second.steps) or (
         numbers.results_key(first) != numbers.results_key(second)
         or any(each.tracked.root in second.roots for each in kept)

@@ -20,7 +20,7 @@ from lostwax.capture import threads
 from lostwax.capture.heap.contents import read, read_items, write
 from lostwax.capture.heap.edges import MUTABLE_ARRAYS
 from lostwax.capture.heap.holders import MISSING
-from lostwax.capture.heap.moment import Moment, reachable_state_of
+from lostwax.capture.heap.moment import Moment
 from lostwax.capture.python.functions_run import find_watcher, let_watch
 from lostwax.capture.state.module_state import PLAIN
 from lostwax.capture.state.unkept_changes import collect_changes
@@ -108,7 +108,7 @@ class _Calling:
 
     def _call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         self._before = [(holder, _put(holder, values)) for holder, values in self._given]
-        found = Moment(reachable_state_of(threads.running[-1]))
+        found = Moment(threads.running[-1].python.reachable)
         made = function(*args, **kwargs)
         for (_, holder, _), before, after in found.list_contents():
             old, new = dict(before), dict(after)

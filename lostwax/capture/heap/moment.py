@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from types import CellType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -71,22 +71,6 @@ class ReachableState:
         if self.places.sets_attributes:
             self.places.open_fakes()
         return self.places.look()
-
-
-class CaptureContext(Protocol):
-    """Who captures, as it is known here."""
-
-    watched: tuple[Any, Any, Any] | None
-    """The program's modules, and the functions that it may run."""
-    python_state: Any
-
-
-def reachable_state_of(tracer: CaptureContext) -> ReachableState:
-    """What the program's functions may keep something in."""
-    if tracer.python_state is None:
-        assert tracer.watched is not None
-        tracer.python_state = ReachableState(*tracer.watched[:2])
-    return tracer.python_state  # type: ignore[no-any-return]
 
 
 class Moment:

@@ -66,8 +66,8 @@ class ReadsWatcher:
         return result
 
     def list_reads(self) -> None:
-        modules, reach, _ = threads.running[-1].watched
-        self.reads = list_reads(reach.functions, modules)
+        python = threads.running[-1].python
+        self.reads = list_reads(python.reach.functions, python.modules)
 
 
 def list_reads(functions: Sequence[FunctionType], modules: Sequence[nn.Module]) -> Reads:

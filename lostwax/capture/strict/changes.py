@@ -22,11 +22,10 @@ from lostwax.capture.heap.edges import GENERATORS, IS_CALLED, STREAMS
 from lostwax.capture.heap.functions import cached_results, is_plain
 from lostwax.capture.heap.hidden import Fixed, OpaqueState
 from lostwax.capture.heap.holders import MISSING, ClassAttributes, SlotAttributes
-from lostwax.capture.heap.moment import Moment, reachable_state_of
+from lostwax.capture.heap.moment import Moment
 from lostwax.capture.heap.paths import PathSearch, join_path
-from lostwax.capture.heap.reach import Reach
 from lostwax.capture.heap.values import describe, describe_all
-from lostwax.capture.state.global_state import SavedLruCache, SavedVariables
+from lostwax.capture.state.global_state import SavedLruCache
 from lostwax.capture.state.root_module import forward_of
 from lostwax.capture.trace.tracer import Tracer
 
@@ -53,12 +52,11 @@ class Before:
     """All that Python keeps, when the call begins."""
 
     def __init__(self, tracer: Tracer, arguments: Mapping[str, Any]) -> None:
-        assert tracer.watched is not None
-        self._modules: Sequence[nn.Module] = tracer.watched[0]
+        self._modules = tracer.python.modules
         values = {**_find_called(self._modules), **arguments}
-        self._moment = Moment(reachable_state_of(tracer), values.items())
-        self._reach: Reach = tracer.watched[1]
-        self._kept: SavedVariables = tracer.watched[2]
+        self._moment = Moment(tracer.python.reachable, values.items())
+        self._reach = tracer.python.reach
+        self._kept = tracer.python.kept
         self._arguments = arguments
 
     @property

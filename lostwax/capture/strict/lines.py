@@ -55,7 +55,7 @@ class LineFinder:
         self._last_line = 0
 
     def call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        modules, *_ = threads.running[-1].watched
+        modules = threads.running[-1].python.modules
         names = name_arguments(function, args, kwargs)
         arguments = PathSearch(modules, names, ())
         self._questions = [_ask_whether_changed(each, arguments) for each in self._changes]

@@ -104,11 +104,11 @@ class StrictWatcher(ReadsWatcher):
 
     def call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         tracer = threads.running[-1]
-        modules, reach, _ = tracer.watched
+        python = tracer.python
         before = Before(tracer, name_arguments(function, args, kwargs))
         outside = ExternalAccessMonitor(self._undo)
-        reach.add_look(outside.look_at)
-        outside.look_at_call(function, modules)
+        python.reach.add_look(outside.look_at)
+        outside.look_at_call(function, python.modules)
         try:
             result = function(*args, **kwargs)
         except BaseException:

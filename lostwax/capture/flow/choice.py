@@ -324,7 +324,7 @@ class Choice:
 
         def build(results: Sequence[Any]) -> Content:
             joined = (self._frame.f_code, self._site)
-            self._tracer.attributes.note(place.holder.held, (), differing, joined)
+            self._tracer.sharing.attributes.note(place.holder.held, (), differing, joined)
             return [(key, each(results)) for key, each in builds.items()]
 
         return build
@@ -345,7 +345,7 @@ class Choice:
             leaves = append_cond(
                 self._tracer, self._condition, [], (true.scope, false.scope), values, types
             )
-        count, known = len(merging.pairs), {*self._tracer.maybe_shared}
+        count, known = len(merging.pairs), {*self._tracer.sharing.maybe_shared}
         for root, new in zip(roots, leaves[count:], strict=True):
             self._tracer.replace_value(root, self._tracer.value_of(new))
         for i, outcome in enumerate((true, false)):
@@ -357,8 +357,8 @@ class Choice:
             recorded.note_sharing([*leaves[:count], *[result for _, result in kept]])
         joined = (self._frame.f_code, self._site)
         made = [each.tracked.root for each in leaves[:count] if type(each) is FakeTensor]
-        for root in (*(self._tracer.maybe_shared.keys() - known), *made):
-            self._tracer.merge_site_of[root] = joined
+        for root in (*(self._tracer.sharing.maybe_shared.keys() - known), *made):
+            self._tracer.sharing.merge_site_of[root] = joined
         for each in leaves[:count]:
             value = unwrap(each) if isinstance(each, torch.SymInt) else None
             if isinstance(value, Expr):

@@ -18,7 +18,7 @@ from lostwax.capture.flow.open_regions import close_regions, count_open
 from lostwax.capture.flow.retry import find_tracebacks
 from lostwax.capture.flow.rewriting.exits import NotRewritable
 from lostwax.capture.flow.rewriting.recompile import forget_functions, rewrite
-from lostwax.capture.heap.moment import Moment, reachable_state_of
+from lostwax.capture.heap.moment import Moment
 from lostwax.capture.python.functions_run import find_watcher, let_watch
 from lostwax.errors import CaptureError, find_own_error
 from lostwax.ir.program import ExportedProgram
@@ -83,7 +83,7 @@ class _Watch:
 
     def call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Call what is captured."""
-        self._before = Moment(reachable_state_of(threads.running[-1]))
+        self._before = Moment(threads.running[-1].python.reachable)
         if self._around is not None:
             return self._around.call(function, *args, **kwargs)
         return function(*args, **kwargs)

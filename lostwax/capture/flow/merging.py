@@ -22,7 +22,7 @@ from lostwax.capture.flow.rewriting.names import show_name
 from lostwax.capture.flow.truths import make_tensor
 from lostwax.capture.heap.edges import parts
 from lostwax.capture.heap.holders import MISSING, Content, items
-from lostwax.capture.heap.moment import ChangedPlace, Changes, Moment, reachable_state_of
+from lostwax.capture.heap.moment import ChangedPlace, Changes, Moment
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
@@ -44,9 +44,7 @@ Makers = Sequence[tuple[CodeType, list[str]]]
 
 def look_at(tracer: Tracer, variables: Mapping[str, Any]) -> Moment:
     """This moment, with these variables of a function."""
-    return Moment(
-        reachable_state_of(tracer), [(show_name(name), v) for name, v in variables.items()]
-    )
+    return Moment(tracer.python.reachable, [(show_name(name), v) for name, v in variables.items()])
 
 
 def refuse_numbers(place: ChangedPlace, key: Any, values: Sequence[Any], where: Location) -> None:
@@ -135,7 +133,7 @@ class Outcome:
         tracer = self.scope.tracer
         real = tracer.fake_tensor_converter.find_real(tensor)
         found = set[str]() if real is None else {*vars(real)}
-        found |= tracer.attributes.find_names(tensor)
+        found |= tracer.sharing.attributes.find_names(tensor)
         return found.union(dict(list_attributes(tensor)), self.find_attributes(tensor))
 
     def make(self, function: Callable[[], Any]) -> Any:
@@ -246,7 +244,7 @@ class Merging:
 
     def _is_held(self, logged: Logged) -> bool:
         """May a tensor be in other places, too, when it was joined with another?"""
-        if self.tracer.attributes.is_one_of_several(logged.tensor):
+        if self.tracer.sharing.attributes.is_one_of_several(logged.tensor):
             return True
         pairs = [pair for pair in self._found if id(logged.tensor) in pair]
         made = (*self.true.scope.made, *self.false.scope.made)
@@ -414,8 +412,8 @@ def join_attributes(
     tracer: Tracer, tensor: FakeTensor, others: Iterable[Any], names: set[str]
 ) -> None:
     """A tensor is in eager one of the others, some of which have attributes of these names."""
-    by = tracer.merge_site_of.get(tensor.tracked.root)
-    tracer.attributes.note(read_attributes(tensor), others, names, by)
+    by = tracer.sharing.merge_site_of.get(tensor.tracked.root)
+    tracer.sharing.attributes.note(read_attributes(tensor), others, names, by)
 
 
 def fill_like(tracer: Tracer, value: Any, knows: Callable[[Any], bool]) -> Any:

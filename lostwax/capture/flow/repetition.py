@@ -582,7 +582,7 @@ class WhileRecorder:
         for (path, each), found in zip(self._carried.items(), objects, strict=True):
             shown[path] = each.show(found)
             if each.replaces and not is_over:
-                self._tracer.numbers_at_first[each.slot.inside] = each.name
+                self._tracer.regions.numbers_at_first[each.slot.inside] = each.name
             if isinstance(found, FakeTensor):
                 join_attributes(self._tracer, found, *self._tensors[path])
         self._given = {}

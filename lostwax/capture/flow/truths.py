@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from lostwax.capture import threads
 from lostwax.classes import SYMBOLIC
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
@@ -66,7 +67,7 @@ def is_open_number(number: Any) -> bool:
 
 def _is_kept(value: Expr | BoolExpr | Real) -> bool:
     """Is it about a declared size, and does the user want both ways?"""
-    splits = value.env.splits
+    splits = threads.running[-1].splits
     return splits is not None and splits.keeps(value)
 
 

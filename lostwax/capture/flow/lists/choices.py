@@ -88,7 +88,9 @@ def _check_sizes(merging: Merging, place: ChangedPlace, column: Column) -> None:
     sizes = () if column.type is None else column.type.size
 
     def is_of_one_side(size: Size) -> bool:
-        return isinstance(size, Expr) and any(s in merging.tracer.ended for s in size.symbols())
+        return isinstance(size, Expr) and any(
+            s in merging.tracer.regions.ended for s in size.symbols()
+        )
 
     if any(map(is_of_one_side, sizes[1:])):
         raise MergeConflict(f"{place.name} gets a tensor whose size is known on one side only")

@@ -223,4 +223,6 @@ def _note_copies(tracer: Tracer, leaves: Sequence[Any], copy: torch.Tensor) -> N
     for each in kept:
         if isinstance(each, torch.Tensor):
             roots = tracer.adopt(each).tracked.root, tracer.adopt(copy).tracked.root
-            tracer.maybe_shared.update(dict.fromkeys(roots, "a list to which a loop appends"))
+            tracer.sharing.maybe_shared.update(
+                dict.fromkeys(roots, "a list to which a loop appends")
+            )

@@ -278,7 +278,7 @@ class Growth:
             # In eager the elements are tensors that others may hold, and here they are copies.
             tensor = torch.stack([*results], 1)
             root = self._tracer.adopt(tensor).tracked.root
-            self._tracer.maybe_shared[root] = f"the body of `{self._where.text}`"
+            self._tracer.sharing.maybe_shared[root] = f"the body of `{self._where.text}`"
         return tensor.flatten(0, 1) if len(results) > 1 or self._is_nested else tensor
 
     def _stand_for(self, found: Mapping[Store, torch.Tensor]) -> Appended:

@@ -236,7 +236,7 @@ class MadeAutocasts:
         """The line where another one was entered, which torch may have switched off."""
 
 
-class StandIns(ByIdentity[FakeTensor, _StandIn]):
+class ParameterStandIns(ByIdentity[FakeTensor, _StandIn]):
     """The stand-ins of one mode's parameters. While a kernel of torch runs, `call` evaluates the
     operators that it calls on stand-ins."""
 

@@ -109,7 +109,7 @@ class FakeTensorMode(TorchDispatchMode):
         self.casts: tuple[str, ...] | None = None
         """While an operator is taken apart: the types of devices with autocast. None: no operator
         is."""
-        self.stand_ins = autocast.StandIns()
+        self.stand_ins = autocast.ParameterStandIns()
         rule_cache.clear_if_settings_changed()
 
     @classmethod

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from lostwax.cache import Cache
 from lostwax.fake.tensor import FakeMode
 from lostwax.sym import Expr
-from lostwax.sym.world import Form, World, form
+from lostwax.sym.world import PolynomialForm, World, form
 from lostwax.types import TensorType
 
 Question = tuple[Any, ...]
@@ -32,7 +32,7 @@ class SharedType:
 
     def __init__(self, parts: tuple[Any, ...]) -> None:
         self.parts = parts
-        self.fixed = not any(n.__class__ is Form for n in parts[1])
+        self.fixed = not any(n.__class__ is PolynomialForm for n in parts[1])
         """Are all strides ints?"""
 
 

@@ -29,13 +29,14 @@ from lostwax.sym.expressions.expr import (
     negate,
     quotient,
 )
-from lostwax.sym.guards import Guard, Violation
+from lostwax.sym.guards import BrokenDim, Guard
 from lostwax.sym.reasoning.facts import Range
 from lostwax.sym.text.show import name_symbols, show
 
 __all__ = [
     "Atom",
     "BoolExpr",
+    "BrokenDim",
     "Condition",
     "Expr",
     "Guard",
@@ -43,7 +44,6 @@ __all__ = [
     "ShapeEnv",
     "Size",
     "Symbol",
-    "Violation",
     "ask_for_parts",
     "ceildiv",
     "count_parts",

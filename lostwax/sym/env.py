@@ -21,7 +21,7 @@ from lostwax.location import Location, find_user_frame, user_location
 from lostwax.sym import world
 from lostwax.sym.expressions.algebra import Algebra
 from lostwax.sym.expressions.expr import BoolExpr, Condition, Expr, Size, Symbol, Terms
-from lostwax.sym.guards import Declarations, Guard, Implications, Violation
+from lostwax.sym.guards import BrokenDim, Declarations, Guard, Implications
 from lostwax.sym.operators import Operators
 from lostwax.sym.reasoning.bounds import Bounds, divisor
 from lostwax.sym.reasoning.conditions import Conditions
@@ -351,7 +351,7 @@ class ShapeEnv:
         """Guards that say the same as all of them together: none follows from the others."""
         return self._implications.find_minimal(self._initial_facts(), self.guards)
 
-    def violations(self) -> list[Violation]:
+    def violations(self) -> list[BrokenDim]:
         """The guards that declared ranges do not imply, each with a fix."""
         born = self._initial_facts()
         found = (self._declarations.find_violation(born, g) for g in self.minimal_guards())

@@ -47,7 +47,7 @@ class Guard(NamedTuple):
         return f"{self.predicate}  # {self.kind}: {self.reason}; {self.where}{asked}"
 
 
-class Violation(NamedTuple):
+class BrokenDim(NamedTuple):
     """A declared dimension that the trace does not hold for.
 
     At size `counterexample`, within the declared range, with the example's other sizes, the trace
@@ -161,7 +161,7 @@ class Declarations:
     forms: Forms
     implications: Implications
 
-    def find_violation(self, born: Facts, guard: Guard) -> Violation | None:
+    def find_violation(self, born: Facts, guard: Guard) -> BrokenDim | None:
         """What a guard does to the declared dimensions in it; None if there are none, or if data
         decides."""
         dims = [s for s in sorted(guard.cond.symbols(), key=lambda s: s.id) if s.declared]
@@ -172,11 +172,11 @@ class Declarations:
         dims.sort(key=lambda s: wrong[s] is None)
         gives_way = any(not s.declared for s in guard.cond.symbols())
 
-        def find_first(found: Iterable[tuple[Symbol, Expr]]) -> Violation | None:
+        def find_first(found: Iterable[tuple[Symbol, Expr]]) -> BrokenDim | None:
             for symbol, form in found:
                 told, code = self._restrict(symbol, form)
                 if code and (gives_way or self.implications.is_implied(born, told, guard.cond)):
-                    return Violation(_name(symbol), guard, wrong[symbol], code)
+                    return BrokenDim(_name(symbol), guard, wrong[symbol], code)
             return None
 
         violation = find_first(self._find_forms(guard.cond, dims))
@@ -187,13 +187,13 @@ class Declarations:
         together = [x for statements, _ in restrictions for x in statements]
         if self.implications.is_implied(born, together, guard.cond):
             lines = [line for _, code in restrictions for line in code.splitlines()]
-            return Violation(_name(dims[0]), guard, wrong[dims[0]], "\n".join(dict.fromkeys(lines)))
+            return BrokenDim(_name(dims[0]), guard, wrong[dims[0]], "\n".join(dict.fromkeys(lines)))
         violation = find_first(_solve(guard.cond, guard.cond.poly, dims))
         if violation is not None:
             return violation
         names = {s: _name(s) for s in guard.cond.symbols()}
         code = f'constraints=["{show(guard.cond, names)}"]'
-        return Violation(_name(dims[0]), guard, wrong[dims[0]], code)
+        return BrokenDim(_name(dims[0]), guard, wrong[dims[0]], code)
 
     def _find_forms(self, cond: BoolExpr, dims: list[Symbol]) -> Iterator[tuple[Symbol, Expr]]:
         """What a dimension can be declared to be: what the trace made of it; else what the

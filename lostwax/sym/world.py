@@ -70,7 +70,7 @@ def forget() -> None:
 # -------------------------------------------------------------------------------------- expressions
 
 
-class Form:
+class PolynomialForm:
     """A polynomial over symbols, each given by its place among the symbols of its environment.
     Equal forms are the same object."""
 
@@ -80,17 +80,17 @@ class Form:
         self.terms = terms
 
 
-_FORMS = Cache[frozenset[Any], Form](__name__, "forms", 50_000)
+_FORMS = Cache[frozenset[Any], PolynomialForm](__name__, "forms", 50_000)
 
 
-def form(e: Expr) -> Form | None:
+def form(e: Expr) -> PolynomialForm | None:
     """The form of `e`; None if it contains more than symbols."""
     if e.form is None and not e.composite and e.product is None:
         e.form = _make_form(e)
     return e.form  # type: ignore[no-any-return]
 
 
-def _make_form(e: Expr) -> Form | None:
+def _make_form(e: Expr) -> PolynomialForm | None:
     terms = []
     for monomial, coefficient in e.terms.items():
         places = tuple([symbol.place for symbol in monomial])  # type: ignore[attr-defined]
@@ -98,10 +98,10 @@ def _make_form(e: Expr) -> Form | None:
             return None
         terms.append((places, coefficient))
     key = frozenset(terms)
-    return _FORMS.table.get(key) or _FORMS.keep(key, Form(tuple(terms)))
+    return _FORMS.table.get(key) or _FORMS.keep(key, PolynomialForm(tuple(terms)))
 
 
-class ExprsByForm(dict[Form, Expr]):
+class ExprsByForm(dict[PolynomialForm, Expr]):
     """The expression of each form in one environment."""
 
     __slots__ = ("_algebra", "_symbols")
@@ -110,7 +110,7 @@ class ExprsByForm(dict[Form, Expr]):
         self._symbols = symbols
         self._algebra = algebra
 
-    def __missing__(self, form: Form) -> Expr:
+    def __missing__(self, form: PolynomialForm) -> Expr:
         terms: Terms = {tuple([self._symbols[i] for i in p]): c for p, c in form.terms}
         found = self[form] = self._algebra.make(terms)
         found.form = form

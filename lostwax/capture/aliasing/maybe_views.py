@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lostwax.errors import CaptureError
-from lostwax.ir.trace.log import Moment, Step, Value
+from lostwax.ir.trace.log import Step, StepPosition, Value
 from lostwax.ir.trace.views import Root, memory_of
 from lostwax.location import Location
 from lostwax.ops.shapes import show
@@ -32,7 +32,7 @@ class MaybeView(NamedTuple):
     """The source's value when the copy was made."""
     copy: Root
     copy_value: Value
-    at: Moment
+    at: StepPosition
     what: str
     type: TensorType
     size: Sizes
@@ -69,8 +69,8 @@ class MaybeViews:
 
     def __init__(self) -> None:
         self._doubts: list[MaybeView] = []
-        self._writes: dict[Root, list[Moment]] = {}
-        self._changes: dict[Root, list[Moment]] = {}
+        self._writes: dict[Root, list[StepPosition]] = {}
+        self._changes: dict[Root, list[StepPosition]] = {}
         """Of sizes and strides: `x.t_()`."""
         self._handed: dict[Root, list[tuple[Root, Value]]] = {}
         """What is one tensor in eager, and two in a program, as it goes into a branch or loop or
@@ -79,7 +79,7 @@ class MaybeViews:
     def __bool__(self) -> bool:
         return bool(self._doubts)
 
-    def add(self, source: Any, out: Any, at: Moment, what: str, where: Location) -> None:
+    def add(self, source: Any, out: Any, at: StepPosition, what: str, where: Location) -> None:
         """`source` and `out` are fakes of the trace."""
         a, b = source.tracked, out.tracked
         t, size = source.fake_type, out.fake_type.size
@@ -89,10 +89,10 @@ class MaybeViews:
         if doubt not in self._doubts[-1:]:  # an operator may be asked more than once
             self._doubts.append(doubt)
 
-    def note_write(self, root: Root, at: Moment) -> None:
+    def note_write(self, root: Root, at: StepPosition) -> None:
         self._writes.setdefault(root, []).append(at)
 
-    def note_change(self, root: Root, at: Moment) -> None:
+    def note_change(self, root: Root, at: StepPosition) -> None:
         self._changes.setdefault(root, []).append(at)
 
     def note_passed_on(self, root: Root, other: Root, value: Value) -> None:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.identity import ByIdentity
-from lostwax.ir.trace.log import InnerGraph, Moment, Operands, Step, Value, values_of
+from lostwax.ir.trace.log import InnerGraph, Operands, Step, StepPosition, Value, values_of
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """The times at which something may happen."""
 
     first: int
@@ -24,7 +24,7 @@ class Span(NamedTuple):
     sides: dict[int, int]
     """The branches that it is in: the time at which each `cond` begins, with the side of it."""
 
-    def can_precede(self, other: Span) -> bool:
+    def can_precede(self, other: TimeSpan) -> bool:
         """May it happen, and the other one then or later?"""
         sides = (
             (self.sides[each], other.sides[each]) for each in self.sides if each in other.sides
@@ -37,13 +37,13 @@ class Timeline:
 
     def __init__(self, steps: Sequence[Step], outputs: Sequence[Any]) -> None:
         self._clock = 0
-        self._begins = ByIdentity[Any, list[Span]]()
+        self._begins = ByIdentity[Any, list[TimeSpan]]()
         """Of each region: when its steps begin, and when it ends."""
-        self._reads: list[tuple[Span, list[Value]]] = []
+        self._reads: list[tuple[TimeSpan, list[Value]]] = []
         self._program = self._walk(steps, {})
         self._read([outputs], {})
 
-    def find(self, moment: Moment) -> Span:
+    def find(self, moment: StepPosition) -> TimeSpan:
         """When something has happened. A region that is not in the program was given up, or its
         steps are elsewhere: all that follows may be."""
         begins = self._begins.get(moment.steps)
@@ -51,18 +51,18 @@ class Timeline:
             return _take(self._program, moment.outside)._replace(last=self._clock)
         return _take(begins, moment.before)
 
-    def find_read(self, since: Span) -> Iterator[Value]:
+    def find_read(self, since: TimeSpan) -> Iterator[Value]:
         """What is read then and later."""
         for span, values in self._reads:
             if since.can_precede(span):
                 yield from values
 
-    def _walk(self, steps: Sequence[Step], sides: dict[int, int]) -> list[Span]:
-        begins: list[Span] = []
+    def _walk(self, steps: Sequence[Step], sides: dict[int, int]) -> list[TimeSpan]:
+        begins: list[TimeSpan] = []
         self._begins[steps] = begins
         for step in steps:
             begin = self._clock
-            begins.append(Span(begin, begin, sides))
+            begins.append(TimeSpan(begin, begin, sides))
             graphs = [each for each in step.args if each.__class__ is InnerGraph]
             is_loop = bool(graphs) and step.target is not torch.ops.higher_order.cond
             known = len(self._begins), len(self._reads)
@@ -77,20 +77,20 @@ class Timeline:
             )
             self._read([args, *step.kwargs.values()], sides)
             if is_loop:
-                self._note_loop(*known, Span(begin, self._clock - 1, sides))
-        begins.append(Span(self._clock, self._clock, sides))
+                self._note_loop(*known, TimeSpan(begin, self._clock - 1, sides))
+        begins.append(TimeSpan(self._clock, self._clock, sides))
         return begins
 
     def _read(self, parts: Sequence[Any], sides: dict[int, int]) -> None:
-        self._reads.append((Span(self._clock, self._clock, sides), values_of([*parts])))
+        self._reads.append((TimeSpan(self._clock, self._clock, sides), values_of([*parts])))
         self._clock += 1
 
-    def _note_loop(self, regions: int, reads: int, loop: Span) -> None:
+    def _note_loop(self, regions: int, reads: int, loop: TimeSpan) -> None:
         """The regions and reads since then were those of a loop, in which all comes again."""
         for steps in [*self._begins][regions:]:
             self._begins[steps] = [loop] * (len(steps) + 1)
         self._reads[reads:] = [(loop, values) for _, values in self._reads[reads:]]
 
 
-def _take(begins: Sequence[Span], count: int) -> Span:
+def _take(begins: Sequence[TimeSpan], count: int) -> TimeSpan:
     return begins[min(count, len(begins) - 1)]

@@ -23,7 +23,7 @@ from lostwax.ir.graph.numbers import (
     simplify_number,
     solve_size,
 )
-from lostwax.ir.trace.log import InnerGraph, Number, Step, Value, new_value
+from lostwax.ir.trace.log import InnerGraph, NumberValue, Step, Value, new_value
 from lostwax.location import Location
 from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.numbers.real import Real
@@ -109,7 +109,7 @@ class Lifting:
         self, parts: Iterable[Any], own: set[Step], numbers: dict[Any, None], reader: Step | None
     ) -> None:
         for part in parts:
-            if part.__class__ is Value or part.__class__ is Number:
+            if part.__class__ is Value or part.__class__ is NumberValue:
                 if part.step in own or part in self._known:
                     continue
                 if part in self.tracer.regions.ended or part.step in self.tracer.regions.ended:
@@ -212,7 +212,7 @@ def check_leaks(tracer: Tracer, outputs: Sequence[Any]) -> None:
 
     def look(parts: Iterable[Any], reader: Step | None) -> None:
         for part in parts:
-            if part.__class__ is Value or part.__class__ is Number:
+            if part.__class__ is Value or part.__class__ is NumberValue:
                 if part in tracer.regions.ended or part.step in tracer.regions.ended:
                     refuse_leak(tracer, part, reader)
             elif isinstance(part, (list, tuple)):

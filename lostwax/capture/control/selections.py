@@ -19,7 +19,7 @@ from lostwax.capture.trace.tracer import Tracer
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import new_fake
 from lostwax.ir.graph.numbers import number_sources, simplify_number
-from lostwax.ir.trace.log import InnerGraph, Number, Step, Value, values_of
+from lostwax.ir.trace.log import InnerGraph, NumberValue, Step, Value, values_of
 from lostwax.ir.trace.views import memory_of
 from lostwax.ops.registry import aten
 from lostwax.sym import BoolExpr, Expr, Size, known
@@ -116,7 +116,7 @@ def _reads_number(body: RecordedFunction, turns: Turns) -> bool:
         return any(map(reads, parts))
 
     def reads(part: Any) -> bool:
-        if part.__class__ is Value or part.__class__ is Number:
+        if part.__class__ is Value or part.__class__ is NumberValue:
             return part is turns.slot.inside
         if isinstance(part, (list, tuple)):
             return look(part)

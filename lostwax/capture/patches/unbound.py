@@ -29,7 +29,7 @@ _Tensor: Any = torch.Tensor
 PASSING_ON.add(__file__)
 
 
-class _Attribute:
+class _UnboundMethod:
     """Stands in `torch.Tensor` for a method of it, and is the method to all but the user."""
 
     def __init__(self, name: str) -> None:
@@ -47,7 +47,7 @@ class _Attribute:
         return _make_fake_call(name, self.original)
 
 
-class _Property(_Attribute):
+class _Property(_UnboundMethod):
     """Stands for a property."""
 
     def __set__(self, tensor: Any, value: Any) -> None:
@@ -85,8 +85,8 @@ class _PropertyByFake:
         return getattr(self._original, name)
 
 
-def _stand_in(name: str) -> _Attribute:
-    return (_Property if hasattr(getattr(_Tensor, name), "__set__") else _Attribute)(name)
+def _stand_in(name: str) -> _UnboundMethod:
+    return (_Property if hasattr(getattr(_Tensor, name), "__set__") else _UnboundMethod)(name)
 
 
 _NAMES = [

@@ -218,7 +218,7 @@ class Dim(_Affine):
         return f"Dim({', '.join([repr(self.__name__), *limits])})"
 
 
-class Number(Dim):
+class IntVariable(Dim):
     """An integer argument that may vary, and may be negative; a limit of None is none. Made from an
     `IntVar` of torch's."""
 

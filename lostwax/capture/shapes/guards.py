@@ -16,7 +16,7 @@ from lostwax.errors import CaptureError
 from lostwax.ir.graph.numbers import SymbolOrigins, number_sources
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.ir.trace.log import InnerGraph, Step, Value
-from lostwax.sym import BoolExpr, Expr, Guard, ShapeEnv, Symbol, Violation, evaluate
+from lostwax.sym import BoolExpr, BrokenDim, Expr, Guard, ShapeEnv, Symbol, evaluate
 from lostwax.sym.numbers.real import definition
 
 _FIRST_SIZES = 256
@@ -30,7 +30,7 @@ class SortedGuards:
     """Only about inputs: checked before the program runs."""
     in_graph: list[Guard] = field(default_factory=list)
     """About numbers that the program computes: its graph asserts them."""
-    violations: list[Violation] = field(default_factory=list)
+    violations: list[BrokenDim] = field(default_factory=list)
     """The guards that break what the user declared (`breaks_declaration`)."""
 
 

@@ -14,7 +14,7 @@ import torch
 from torch.utils._pytree import TreeSpec
 
 from lostwax.capture.example_call import Argument, ExampleCall, identifier, labels
-from lostwax.capture.shapes.dims import DerivedDim, Dim, Number
+from lostwax.capture.shapes.dims import DerivedDim, Dim, IntVariable
 from lostwax.capture.shapes.marks import is_of_torch_spec
 from lostwax.capture.shapes.reader import shorten, spec_error
 from lostwax.errors import DynamicShapesError, ParseError
@@ -43,7 +43,7 @@ def read_torch_spec(given: Any, call: ExampleCall) -> tuple[dict[str, Any], list
         for start, path, written in _walk(argument.tree, part, argument.name, argument.start):
             leaves[start] = _check_leaf(call.leaves[start], written, path)
     paths = call.paths()
-    reading = _Reading(list(_find_slots(leaves, paths)))
+    reading = _SpecReader(list(_find_slots(leaves, paths)))
     found = list(map(reading.read_leaf, leaves, paths))
     assumed = [reading.read_assumption(each) for each in getattr(given, "_assumptions", ())]
     return call.mirror(found), [*reading.stated, *filter(None, assumed)]
@@ -149,7 +149,7 @@ def _find_slots(leaves: Sequence[Any], paths: Sequence[str]) -> Iterator[_Slot]:
 # --------------------------------------------------------------------------------------- numbers
 
 
-class _Reading:
+class _SpecReader:
     """The variables of one spec, each a Dim with a name of its own, and the relations that no Dim
     can state."""
 
@@ -177,7 +177,7 @@ class _Reading:
         made = self._make_name(slot.text if name == "anon" else name)
         if is_size:
             return Dim(made, min=max(lo or 0, 0), max=hi)
-        return Number(made, lo, hi)
+        return IntVariable(made, lo, hi)
 
     def _make_name(self, text: str) -> str:
         """A name for a Dim that no other has. Two variables of one name are two variables."""
@@ -206,7 +206,7 @@ class _Reading:
             return derived
         name = self._make_name(slot.text)
         self.stated.append(f"{name} == {show(e, cut=False)}")
-        return Dim(name) if slot.dim is not None else Number(name, None, None)
+        return Dim(name) if slot.dim is not None else IntVariable(name, None, None)
 
     def _as_derived(self, e: Expr) -> Dim | DerivedDim | None:
         """The expression as `scale*dim + offset`, if it is that."""

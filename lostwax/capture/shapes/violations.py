@@ -14,12 +14,12 @@ from typing import Any
 
 import torch.utils._pytree as pytree
 
-from lostwax.capture.shapes.dims import DerivedDim, Dim, Number, adopt_dim, roots_by_name
+from lostwax.capture.shapes.dims import DerivedDim, Dim, IntVariable, adopt_dim, roots_by_name
 from lostwax.capture.shapes.marks import is_of_torch_spec
 from lostwax.capture.shapes.reader import WILDCARD
 from lostwax.capture.shapes.spec import Spec
 from lostwax.errors import ConstraintViolationError, DynamicShapesError
-from lostwax.sym import Violation
+from lostwax.sym import BrokenDim
 
 HEADING = "Suggested fixes:"
 _PLACES = 3  # of a Dim that are told
@@ -69,9 +69,9 @@ _SIZE = re.compile(r"(.+)\.shape\[(\d+)\]")
 _ORDER = ("range", "constant", "derived", "constraint")  # as code, each may use those before
 
 
-def violation_error(violations: Sequence[Violation], spec: Spec) -> ConstraintViolationError:
+def violation_error(violations: Sequence[BrokenDim], spec: Spec) -> ConstraintViolationError:
     """One error for all violations: by dimension, each with its guards and one fix."""
-    by_dim: dict[str, list[Violation]] = {}
+    by_dim: dict[str, list[BrokenDim]] = {}
     for violation in violations:
         for dim in dict.fromkeys([violation.dim, *_constants(violation)]):
             by_dim.setdefault(dim, []).append(violation)
@@ -99,13 +99,13 @@ def _line_to_paste(fixes: Sequence[Fix]) -> str:
     return "; declare " + "; ".join(fix.code.partition("  #")[0] for fix in fixes)
 
 
-def _constants(violation: Violation) -> list[str]:
+def _constants(violation: BrokenDim) -> list[str]:
     """The dimensions that the violation fixes to a constant."""
     fixes = (fix for line in violation.fix.splitlines() for fix in _read_line(line))
     return [fix.dim for fix in fixes if fix.kind == "constant"]
 
 
-def _dim_text(dim: str, violations: list[Violation], spec: Spec) -> str:
+def _dim_text(dim: str, violations: list[BrokenDim], spec: Spec) -> str:
     lines = [f"  {_declaration_text(dim, spec)}"]
     for violation in violations:
         guard = violation.guard
@@ -172,9 +172,9 @@ def _declaration_text(dim: str, spec: Spec) -> str:
 # ------------------------------------------------------------------------------------------ fixes
 
 
-def _find_fixes(violations: Sequence[Violation], spec: Spec) -> list[Fix]:
+def _find_fixes(violations: Sequence[BrokenDim], spec: Spec) -> list[Fix]:
     numbers = set(spec.paths) - spec.named_dims.keys()
-    found: dict[Fix, Violation] = {}
+    found: dict[Fix, BrokenDim] = {}
     for violation in violations:
         for line in violation.fix.splitlines():
             for fix in _read_line(line):
@@ -186,10 +186,10 @@ def _find_fixes(violations: Sequence[Violation], spec: Spec) -> list[Fix]:
     return _sort_fixes(told)
 
 
-def _tie_roots(found: dict[Fix, Violation], spec: Spec) -> dict[Fix, Violation]:
+def _tie_roots(found: dict[Fix, BrokenDim], spec: Spec) -> dict[Fix, BrokenDim]:
     """Of `c = a + 2` and `c = b + 2` only one can be declared; the other one says `b = a`."""
     names, first = [*spec.named_dims], dict[str, Fix]()
-    tied: dict[Fix, Violation] = {}
+    tied: dict[Fix, BrokenDim] = {}
     for fix, violation in found.items():
         kept = first.setdefault(fix.dim, fix) if fix.kind == "derived" else fix
         if kept is not fix and fix.value[0] != kept.value[0]:
@@ -208,7 +208,7 @@ def _find_place(name: str, names: Sequence[str]) -> int:
     return names.index(name) if name in names else len(names)
 
 
-def _strongest_fixes(found: dict[Fix, Violation]) -> dict[Fix, Violation]:
+def _strongest_fixes(found: dict[Fix, BrokenDim]) -> dict[Fix, BrokenDim]:
     """One fix for each dimension: of several, the strongest. A constant is stronger than a Dim
     derived from another, and that is stronger if the other stays as it is."""
     redeclared = _redeclared_names(found)
@@ -273,7 +273,7 @@ def _as_number_fix(fix: Fix) -> Fix:
     return Fix(fix.dim, fix.kind, value, named=False)
 
 
-def _state_by_path(fix: Fix, violation: Violation, redeclared: set[str]) -> Fix:
+def _state_by_path(fix: Fix, violation: BrokenDim, redeclared: set[str]) -> Fix:
     """A constraint that names redeclared Dims, with paths of inputs instead."""
     if fix.kind != "constraint" or not redeclared & set(re.findall(r"\w+", fix.value)):
         return fix
@@ -317,7 +317,7 @@ def _read_match(match: re.Match[str]) -> Fix:
         if not named:
             return Fix(dim, "range", Dim.DYNAMIC(min=low or None, max=high), named)
         is_size = (low or 0) >= 0 and (high or 0) >= 0
-        value = Dim(dim, min=low, max=high) if is_size else Number(dim, low, high)
+        value = Dim(dim, min=low, max=high) if is_size else IntVariable(dim, low, high)
         return Fix(dim, "range", value)
     offset = int(match["offset"] or 0) * (-1 if match["sign"] == "-" else 1)
     return Fix(dim, "derived", (match["root"], int(match["scale"] or 1), offset), named)

@@ -30,7 +30,7 @@ from lostwax.ir.graph.writer import NO_KWARGS, GraphWriter, base_name
 from lostwax.ir.signature import strip_class
 from lostwax.ir.trace.log import (
     InnerGraph,
-    Number,
+    NumberValue,
     Operands,
     Region,
     Step,
@@ -370,14 +370,14 @@ class Builder:
             return self._fake_of(result)
         if isinstance(result, (list, tuple)):
             return type(result)([self._fakes_of(r) for r in result])
-        return result.fake if result.__class__ is Number else result
+        return result.fake if result.__class__ is NumberValue else result
 
     def _read(self, origin: SymbolOrigin) -> fx.Node:
         """The node that gives the number at an origin."""
         value, dim = origin.value, origin.dim
         if dim is not None:
             return self._call(aten.sym_size.int, (self._node_of(value), dim), {}, value.step)
-        if value.__class__ is Number:
+        if value.__class__ is NumberValue:
             made = self._step_nodes[value.step]  # type: ignore[index]
             return made if value.index is None else self._add_item(made, value.index, value.fake)
         if value.type is None:
@@ -437,7 +437,7 @@ def find_live(
             for source in number_sources(value):
                 if source in origins:
                     need(origins[source].value)
-        elif cls is Number:
+        elif cls is NumberValue:
             found.add(value.step)
 
     need(list(outputs))

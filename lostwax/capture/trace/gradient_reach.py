@@ -38,7 +38,7 @@ def is_differentiable(value: Value, or_marked: bool = False) -> bool:
 def finds_gradient(value: Value, or_marked: bool = False) -> bool | None:
     """The same, also through the graphs of branches and loops. None: it depends on the way that a
     call goes."""
-    return _Reading(or_marked).find(value)
+    return _ReachSearch(or_marked).find(value)
 
 
 def reaches_own_leaf(value: Value) -> bool:
@@ -164,7 +164,7 @@ def _is_real(t: TensorType) -> bool:
     return t.dtype.is_floating_point or t.dtype.is_complex
 
 
-class _Reading:
+class _ReachSearch:
     """Looks for what gradients reach, inside of the graphs that steps take, too."""
 
     def __init__(self, or_marked: bool) -> None:

@@ -40,7 +40,7 @@ from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.graph.numbers import SymbolOrigin, number_sources
 from lostwax.ir.run.conditions.answers import ONE
-from lostwax.ir.trace.log import Moment, Step, Value
+from lostwax.ir.trace.log import Step, StepPosition, Value
 from lostwax.ir.trace.recorder import Recorder
 from lostwax.ir.trace.strided_copy import copy_like
 from lostwax.ir.trace.views import Root, Tracked, View, make_root
@@ -320,9 +320,9 @@ class Tracer(Recorder):
         return len(self.region.steps) if self.scope is None else self.scope.position
 
     @property
-    def moment(self) -> Moment:
+    def moment(self) -> StepPosition:
         steps = self.region.steps
-        return Moment(steps, len(steps), self.position)
+        return StepPosition(steps, len(steps), self.position)
 
     def renew_view(self, tracked: Tracked) -> None:
         if self.scope is not None:

@@ -55,7 +55,7 @@ def _has_kernel(func: OpOverload, device: str, args: Any) -> bool:
 
 
 State = tuple[Any, ...]
-Step = Callable[["FakeTensorMode", Any, State, "_Weights"], State]
+Step = Callable[["FakeTensorMode", Any, State, "_LayerWeights"], State]
 
 
 def lstm(mode: FakeTensorMode, input: Any, hx: Sequence[Any], *rest: Any) -> tuple[Any, Any, Any]:
@@ -104,7 +104,7 @@ def _run_layers(
     for layer in range(num_layers):
         outputs: list[Any] = []
         for i in range(layer * directions, (layer + 1) * directions):
-            weights = _Weights(mode, params[i * count : (i + 1) * count], has_biases, gates)
+            weights = _LayerWeights(mode, params[i * count : (i + 1) * count], has_biases, gates)
             backwards = len(outputs) == 1
             out, state = _run_layer(mode, step, x, states[i], weights, backwards, mask)
             outputs.append(out)
@@ -115,7 +115,7 @@ def _run_layers(
     return call(aten.transpose.int, x, 0, 1) if batch_first else x, last
 
 
-class _Weights:
+class _LayerWeights:
     """The weights of one layer in one direction; the recurrent ones are transposed."""
 
     __slots__ = ("bias", "input", "input_bias", "projection", "recurrent", "width")
@@ -143,7 +143,7 @@ def _run_layer(
     step: Step,
     x: Any,
     state: State,
-    weights: _Weights,
+    weights: _LayerWeights,
     backwards: bool,
     mask: Any,
 ) -> tuple[Any, State]:
@@ -192,7 +192,7 @@ def _scan_layer(
     return outputs, tuple(last)
 
 
-def _lstm_step(mode: FakeTensorMode, gates: Any, state: State, weights: _Weights) -> State:
+def _lstm_step(mode: FakeTensorMode, gates: Any, state: State, weights: _LayerWeights) -> State:
     call, (hidden, cell) = mode.call, state
     both = call(_add, weights.of(mode, hidden), gates)
     take, keep, new, show = call(aten.split.Tensor, both, weights.width, 1)
@@ -204,7 +204,7 @@ def _lstm_step(mode: FakeTensorMode, gates: Any, state: State, weights: _Weights
     return hidden, cell
 
 
-def _gru_step(mode: FakeTensorMode, gates: Any, state: State, weights: _Weights) -> State:
+def _gru_step(mode: FakeTensorMode, gates: Any, state: State, weights: _LayerWeights) -> State:
     call, (hidden,) = mode.call, state
     ours, theirs = (
         call(aten.split.Tensor, part, weights.width, 1)
@@ -216,7 +216,7 @@ def _gru_step(mode: FakeTensorMode, gates: Any, state: State, weights: _Weights)
 
 
 def _rnn_step(function: Any) -> Step:
-    def step(mode: FakeTensorMode, gates: Any, state: State, weights: _Weights) -> State:
+    def step(mode: FakeTensorMode, gates: Any, state: State, weights: _LayerWeights) -> State:
         return (mode.call(function, mode.call(_add, weights.of(mode, state[0]), gates)),)
 
     return step

@@ -53,7 +53,7 @@ def install(wrap: Callable[[Any], Any], int_node: Any, float_node: Any, bool_nod
     if _installed:
         return
     _installed = True
-    patch = _Patch(wrap, (int_node, float_node, bool_node))
+    patch = _ClassPatch(wrap, (int_node, float_node, bool_node))
     for name, operator in BINARY.items():
         for alias in _ALIASES.get(name, (name,)):
             put = patch.binary_of_symint if name != "divmod" else patch.binary
@@ -86,7 +86,7 @@ def install(wrap: Callable[[Any], Any], int_node: Any, float_node: Any, bool_nod
     shown_class.install((int_node, float_node, bool_node))
 
 
-class _Patch:
+class _ClassPatch:
     """Puts methods on torch's classes that serve our nodes and leave all others to the former
     method."""
 
@@ -188,7 +188,7 @@ def _of_condition(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda condition, *args: function(to_number(condition), *args)
 
 
-def _install_conditions(patch: _Patch, ours: Any) -> None:
+def _install_conditions(patch: _ClassPatch, ours: Any) -> None:
     patch.unary(_SymBool, "__sym_not__", ours, negate)
     patch.unary(
         _SymBool,
@@ -233,8 +233,8 @@ def _install_text(cls: Any, ours: Any, plain: type) -> None:
             return repr(plain(self))
         return shown(self)  # type: ignore[no-any-return]
 
-    _Patch.put(cls, "__format__", format_number)
-    _Patch.put(cls, "__repr__", show_number)
+    _ClassPatch.put(cls, "__format__", format_number)
+    _ClassPatch.put(cls, "__repr__", show_number)
 
 
 def _install_attributes(cls: Any, ours: Any, plain: type) -> None:
@@ -251,7 +251,7 @@ def _install_attributes(cls: Any, ours: Any, plain: type) -> None:
         of_any = plain(1) if name in ("imag", "denominator") else plain(self)
         return getattr(of_any, name)
 
-    _Patch.put(cls, "__getattr__", get_attribute)
+    _ClassPatch.put(cls, "__getattr__", get_attribute)
 
 
 def _install_numpy(cls: Any, nodes: tuple[Any, ...]) -> None:
@@ -281,7 +281,7 @@ def _install_numpy(cls: Any, nodes: tuple[Any, ...]) -> None:
                 return torch.sym_float(result) if makes_float else result
         return call(*map(read, inputs), **options)
 
-    _Patch.put(cls, "__array_ufunc__", compute)
+    _ClassPatch.put(cls, "__array_ufunc__", compute)
 
 
 _OPERATORS = frozenset(("floor", "ceil", "trunc", "absolute", "negative", "positive"))
@@ -295,7 +295,7 @@ def _install_hash(ours: Any) -> None:
     def hash_number(self: Any) -> int:
         return hash(int(self)) if self.node.__class__ is ours else before(self)
 
-    _Patch.put(_SymInt, "__hash__", hash_number)
+    _ClassPatch.put(_SymInt, "__hash__", hash_number)
 
 
 # ------------------------------------------------------------------------------------- torch._check

@@ -33,14 +33,14 @@ class Value:
     """It is a tensor literal of the user's code (`torch.tensor([1, 2])`)."""
 
 
-class Number(Value):
+class NumberValue(Value):
     """A number that an operator of the user's gives: it has no type, and `fake` is symbolic."""
 
     __slots__ = ()
 
 
-def new_number(step: Step, index: Any, number: Any) -> Number:
-    value = Number()
+def new_number(step: Step, index: Any, number: Any) -> NumberValue:
+    value = NumberValue()
     value.step, value.index, value.type, value.fake = step, index, None, number
     value.is_literal = False
     return value
@@ -128,7 +128,7 @@ class Region:
         self.steps: list[Step] = []
 
 
-class Moment(NamedTuple):
+class StepPosition(NamedTuple):
     """Where something happens while it is recorded."""
 
     steps: list[Step]

@@ -32,8 +32,8 @@ from lostwax.sym.text.parse import (
     MAX_TERMS,
     Function,
     Grammar,
+    GrammarError,
     Parser,
-    Refusal,
     extent,
     parse,
     power,
@@ -150,9 +150,9 @@ class SymbolReader:
     def _symbol(self, name: str, assumptions: Mapping[str, bool]) -> Size:
         """A symbol that is read for the first time."""
         if not name or len(name) > _LONGEST_NAME:
-            raise Refusal("the name of a symbol is empty, or too long")
+            raise GrammarError("the name of a symbol is empty, or too long")
         if _UNBACKED_FLOAT.fullmatch(name) or name in self.floats:
-            raise Refusal(f"{name} is no integer")
+            raise GrammarError(f"{name} is no integer")
         lo, hi = self.ranges.get(name, (None, None))
         told = self.told.get(name, {})
         own = told.get("name", name)
@@ -194,7 +194,7 @@ class SymbolReader:
 
     def _any_symbol(self, name: Any, **assumptions: Any) -> Any:
         if not isinstance(name, str):
-            raise Refusal("Symbol takes a quoted name")
+            raise GrammarError("Symbol takes a quoted name")
         if name in self.names:
             return self.names[name]
         if name in self.floats:
@@ -255,9 +255,9 @@ def _apply(name: str, a: Any, b: Any) -> Any:
     try:
         result = power(a, b) if name == "pow" and _are_sizes(a, b) else BINARY[name](a, b)
     except (ArithmeticError, TypeError, ValueError) as error:
-        raise Refusal(str(error)) from None
+        raise GrammarError(str(error)) from None
     if result is NotImplemented:
-        raise Refusal("these numbers cannot be combined")
+        raise GrammarError("these numbers cannot be combined")
     return result
 
 
@@ -272,7 +272,7 @@ def _check_extent(*values: Any) -> None:
     terms = math.prod(n for n, _, _ in parts)
     degree, bits = sum(d for _, d, _ in parts), sum(b for _, _, b in parts)
     if terms > MAX_TERMS or degree > MAX_DEGREE or bits > MAX_BITS:
-        raise Refusal("this expression is too large")
+        raise GrammarError("this expression is too large")
 
 
 def _are_sizes(*values: Any) -> bool:
@@ -300,7 +300,7 @@ def _round_by(name: str) -> Callable[..., Any]:
 
 def _round_to(value: Any, digits: Any) -> Any:
     if not isinstance(digits, int):
-        raise Refusal("a float is rounded to a plain number of digits")
+        raise GrammarError("a float is rounded to a plain number of digits")
     return apply("round", to_real(value), float(digits))
 
 
@@ -311,11 +311,11 @@ def _is_whole(value: Any) -> Any:
 
 def _choice(*pairs: Any) -> Any:
     if not all(isinstance(p, tuple) for p in pairs) or pairs[-1][1] is not True:
-        raise Refusal("a Piecewise takes pairs of a value and a condition, the last one true")
+        raise GrammarError("a Piecewise takes pairs of a value and a condition, the last one true")
     value = pairs[-1][0]
     for other, condition in pairs[-2::-1]:
         if not isinstance(condition, (bool, BoolExpr)) or isinstance(other, (float, Real)):
-            raise Refusal("only a choice between integers by a condition is known")
+            raise GrammarError("only a choice between integers by a condition is known")
         _check_extent(other, value)
         value = choose(condition, other, value)
     return value
@@ -325,7 +325,7 @@ def _float(digits: Any, **precision: Any) -> float:
     try:
         return float(digits)
     except (TypeError, ValueError):
-        raise Refusal(f"{digits!r} is no float") from None
+        raise GrammarError(f"{digits!r} is no float") from None
 
 
 _CONSTANTS = {"true": True, "false": False, "True": True, "False": False}

@@ -14,11 +14,11 @@ from operator import attrgetter
 from typing import Protocol, TypeAlias, TypeVar
 
 
-class Numbered(Protocol):
+class HasId(Protocol):
     id: int
 
 
-A = TypeVar("A", bound=Numbered)
+A = TypeVar("A", bound=HasId)
 M = TypeVar("M")
 Polynomial: TypeAlias = Mapping[tuple[A, ...], int]
 Terms: TypeAlias = dict[tuple[A, ...], int]

@@ -46,7 +46,7 @@ def parse(text: str, names: Mapping[str, Size]) -> Size | Condition:
     return Parser(text, PYTHON, names.get).read_all()
 
 
-class Refusal(Exception):
+class GrammarError(Exception):
     """Raised by the functions of a grammar; the parser adds the place and makes it a ParseError."""
 
 
@@ -114,7 +114,7 @@ class Parser:
             )
         try:
             return value if type(value) is bool or isinstance(value, BoolExpr) else integer(value)
-        except Refusal as refusal:
+        except GrammarError as refusal:
             self.fail(str(refusal), 0)
 
     def fail(self, message: str, position: int) -> NoReturn:
@@ -262,27 +262,27 @@ class Parser:
         """Build a value; what is wrong with it is reported at `token`."""
         try:
             return build(*args, **keywords)
-        except (Refusal, ZeroDivisionError) as error:
+        except (GrammarError, ZeroDivisionError) as error:
             self.fail(str(error), token.position)
 
 
 def _number(digits: str) -> int:
     if len(digits) > MAX_BITS // 4:
-        raise Refusal(f"a number of {len(digits)} digits is too large")
+        raise GrammarError(f"a number of {len(digits)} digits is too large")
     return int(digits)
 
 
 def integer(value: Value) -> Size:
     if isinstance(value, bool | BoolExpr):
-        raise Refusal("an integer is needed here, this is true or false")
+        raise GrammarError("an integer is needed here, this is true or false")
     if not isinstance(value, int | Expr):
-        raise Refusal("an integer is needed here, this is not always a whole number")
+        raise GrammarError("an integer is needed here, this is not always a whole number")
     return value
 
 
 def truth(value: Value) -> Condition:
     if not isinstance(value, bool | BoolExpr):
-        raise Refusal("a condition is needed here, this is a number")
+        raise GrammarError("a condition is needed here, this is a number")
     return value
 
 
@@ -303,7 +303,7 @@ def product(left: Value, right: Value) -> Size:
         or degree_a + degree_b > MAX_DEGREE
         or bits_a + bits_b > MAX_BITS
     ):
-        raise Refusal("this product is too large")
+        raise GrammarError("this product is too large")
     return a * b
 
 
@@ -318,7 +318,7 @@ def extent(e: Size) -> tuple[int, int, int]:
 def power(base: Value, exponent: Value) -> Size:
     n = integer(exponent)
     if not isinstance(n, int) or not 0 <= n <= MAX_BITS:
-        raise Refusal("an exponent must be a small natural number")
+        raise GrammarError("an exponent must be a small natural number")
     result: Size = 1
     for _ in range(n):
         result = product(result, base)

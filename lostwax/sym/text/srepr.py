@@ -21,8 +21,8 @@ from lostwax.sym.text.parse import (
     PYTHON,
     Function,
     Grammar,
+    GrammarError,
     Parser,
-    Refusal,
     Value,
     compare,
     conjunction,
@@ -53,11 +53,11 @@ def parse_srepr(
 
     def find(name: Value, **assumptions: Value) -> Size:
         if not isinstance(name, str):
-            raise Refusal("Symbol takes a quoted name")
+            raise GrammarError("Symbol takes a quoted name")
         if name in names:
             return names[name]
         if symbol is None:
-            raise Refusal(f"unknown symbol {name!r}")
+            raise GrammarError(f"unknown symbol {name!r}")
         return symbol(name, assumptions)
 
     functions = {**FUNCTIONS, "Symbol": Function(find, 1, keywords=True)}
@@ -81,7 +81,7 @@ def _ratio(value: Value) -> Ratio:
 def _exact(value: Value) -> Ratio:
     r = _ratio(value)
     if r.rounded:
-        raise Refusal("arithmetic on the rounded result of a float division")
+        raise GrammarError("arithmetic on the rounded result of a float division")
     return r
 
 
@@ -89,7 +89,7 @@ def _whole_if_possible(above: Size, below: Size) -> Size | Ratio:
     if not isinstance(below, int):
         return Ratio(above, below)
     if below == 0:
-        raise Refusal("division by zero")
+        raise GrammarError("division by zero")
     coefficients = [above] if isinstance(above, int) else list(above.terms.values())
     common = reduce(gcd, coefficients, below) * (-1 if below < 0 else 1)
     above, below = above // common, below // common
@@ -139,7 +139,7 @@ def _divide(left: Value, right: Value) -> Ratio:
 
 def _rational(above: Value, below: Value) -> Size | Ratio:
     if not isinstance(above, int) or not isinstance(below, int):
-        raise Refusal("the parts of a Rational must be plain integers")
+        raise GrammarError("the parts of a Rational must be plain integers")
     return _whole_if_possible(above, below)
 
 
@@ -149,15 +149,15 @@ def _float(digits: Value, **_precision: Value) -> Size | Ratio:
     try:
         fraction = Fraction(float(digits))
     except (ValueError, OverflowError):
-        raise Refusal(f"{digits!r} is no finite float") from None
+        raise GrammarError(f"{digits!r} is no finite float") from None
     if fraction.denominator >= 1 << 30 or abs(fraction.numerator) >= 1 << 30:
-        raise Refusal(f"the float {digits} has too many digits for exact integer arithmetic")
+        raise GrammarError(f"the float {digits} has too many digits for exact integer arithmetic")
     return _whole_if_possible(fraction.numerator, fraction.denominator)
 
 
 def _literal(value: Value) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise Refusal("Integer takes a plain number")
+        raise GrammarError("Integer takes a plain number")
     return value
 
 

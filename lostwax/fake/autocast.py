@@ -97,7 +97,7 @@ def evaluate_part(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any
         if kernel is not None:
             try:
                 mode.casts = tuple(each for each in around if each != device)
-                return _run_kernel(mode, kernel, device, args, kwargs, call)
+                return _run_kernel(mode, kernel, args, kwargs, call)
             finally:
                 mode.casts = around
     if mode.portable and func.namespace not in _OF_TORCH and not there.isdisjoint(around):
@@ -179,7 +179,6 @@ def _key(device: str) -> str:
 def _run_kernel(
     mode: FakeTensorMode,
     kernel: Callable[..., Any],
-    device: str,
     args: Any,
     kwargs: dict[str, Any],
     call: Run,

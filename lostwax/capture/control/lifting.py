@@ -73,10 +73,6 @@ class Lifting:
             if found is not None:
                 self._origins.setdefault(*found)
 
-    def note_numbers(self, numbers: dict[Any, SymbolOrigin]) -> None:
-        """Where the graphs find symbols of their own."""
-        self._origins.update(numbers)
-
     def read(self, scope: Scope, outputs: Sequence[Any]) -> None:
         """Add what a region reads of what is outside of it."""
         numbers: dict[Any, None] = {}

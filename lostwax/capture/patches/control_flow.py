@@ -7,6 +7,8 @@ Both the functions (`torch.cond`) and the calls of the operators themselves
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -23,76 +25,28 @@ from lostwax.capture.patches.swap import CodeSwap
 from lostwax.capture.threads import running
 from lostwax.torch_version import SWITCHES
 
-
-def _cond(plain: Any, *args: Any, **kwargs: Any) -> Any:
-    """`torch.cond`."""
-    from lostwax.capture.control.cond import call_cond
-
-    return call_cond(running[-1], *args, **kwargs)
+_CONTROL = "lostwax.capture.control"
 
 
-def _cond_operator(plain: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
-    """`torch.ops.higher_order.cond`."""
-    from lostwax.capture.control.cond import record_cond
+def _hand_to(module: str, name: str, skipped: int = 0) -> Callable[..., Any]:
+    """Answers a call by a function of `control/`, which is loaded then; it does not take the first
+    `skipped` arguments."""
 
-    return record_cond(running[-1], *args, **kwargs)
+    def answer(plain: Any, *args: Any, **kwargs: Any) -> Any:
+        record = getattr(import_module(f"{_CONTROL}.{module}"), name)
+        return record(running[-1], *args[skipped:], **kwargs)
+
+    return answer
 
 
-def _flex_attention(plain: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
-    """`torch.ops.higher_order.flex_attention`, which `flex_attention` calls."""
-    from lostwax.capture.control.flex_attention import attend
-
-    return attend(running[-1], *args, **kwargs)
+def _hand_operator_to(module: str, name: str) -> Callable[..., Any]:
+    """The same of `operator.__call__`."""
+    return _hand_to(module, name, 1)
 
 
 def _compile_region(plain: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
     """`torch.compiler.nested_compile_region`: what is in the region is part of the program."""
     return function(*args, **kwargs)
-
-
-def _while_loop(plain: Any, *args: Any, **kwargs: Any) -> Any:
-    """`torch._higher_order_ops.while_loop`."""
-    from lostwax.capture.control.while_loop import call_while
-
-    return call_while(running[-1], *args, **kwargs)
-
-
-def _while_operator(plain: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
-    """`torch.ops.higher_order.while_loop`."""
-    from lostwax.capture.control.while_loop import record_while
-
-    return record_while(running[-1], *args, **kwargs)
-
-
-def _map_operator(plain: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
-    """`torch.ops.higher_order.map_impl`, which `map` calls."""
-    from lostwax.capture.control.rows import record_map
-
-    return record_map(running[-1], *args, **kwargs)
-
-
-def _scan_operator(plain: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
-    """`torch.ops.higher_order.scan`, which `scan` calls."""
-    from lostwax.capture.control.rows import record_scan
-
-    return record_scan(running[-1], *args, **kwargs)
-
-
-def _record_scan(tracer: Any, *args: Any) -> Any:
-    """A `scan` of the house's own: a recurrent layer."""
-    from lostwax.capture.control.rows import record_scan
-
-    return record_scan(tracer, *args)
-
-
-HIGHER_ORDER = {"scan": _record_scan}
-
-
-def _switch_operator(plain: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
-    """`torch.ops.higher_order.switch`, which `torch.switch` calls."""
-    from lostwax.capture.control.switch import record_switch
-
-    return record_switch(running[-1], *args, **kwargs)
 
 
 def _associative_scan(
@@ -121,24 +75,28 @@ def _associative_scan(
     return pytree.tree_unflatten([each.movedim(0, dim) for each in out], structure)
 
 
-def _associative_operator(plain: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
-    """`torch.ops.higher_order.associative_scan`, which `associative_scan` calls for functions that
-    compute each element alone."""
-    from lostwax.capture.control.rows import record_associative_scan
+def _record_scan(tracer: Any, *args: Any) -> Any:
+    """A recurrent layer as a `scan`."""
+    from lostwax.capture.control.rows import record_scan
 
-    return record_associative_scan(running[-1], *args, **kwargs)
+    return record_scan(tracer, *args)
 
 
+HIGHER_ORDER = {"scan": _record_scan}
 CODE_SWAPS = [
-    CodeSwap(torch.cond, _cond),
-    CodeSwap(CondOp.__call__, _cond_operator),
-    CodeSwap(FlexAttentionHOP.__call__, _flex_attention),
+    CodeSwap(torch.cond, _hand_to("cond", "call_cond")),
+    CodeSwap(CondOp.__call__, _hand_operator_to("cond", "record_cond")),
+    CodeSwap(FlexAttentionHOP.__call__, _hand_operator_to("flex_attention", "attend")),
     CodeSwap(invoke_subgraph_placeholder, _compile_region),
-    CodeSwap(while_loop, _while_loop),
-    CodeSwap(WhileLoopOp.__call__, _while_operator),
-    CodeSwap(MapImpl.__call__, _map_operator),
-    CodeSwap(ScanOp.__call__, _scan_operator),
+    CodeSwap(while_loop, _hand_to("while_loop", "call_while")),
+    CodeSwap(WhileLoopOp.__call__, _hand_operator_to("while_loop", "record_while")),
+    CodeSwap(MapImpl.__call__, _hand_operator_to("rows", "record_map")),
+    CodeSwap(ScanOp.__call__, _hand_operator_to("rows", "record_scan")),
     CodeSwap(associative_scan, _associative_scan),
-    CodeSwap(AssociativeScanOp.__call__, _associative_operator),
-    *(CodeSwap(operator.__call__, _switch_operator) for operator in SWITCHES),
+    # what `associative_scan` calls for functions that compute each element alone
+    CodeSwap(AssociativeScanOp.__call__, _hand_operator_to("rows", "record_associative_scan")),
+    *(
+        CodeSwap(operator.__call__, _hand_operator_to("switch", "record_switch"))
+        for operator in SWITCHES
+    ),
 ]

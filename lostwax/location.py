@@ -13,10 +13,11 @@ import os
 import re
 import sys
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple
 
 from lostwax.cache import Cache, cached
@@ -263,9 +264,16 @@ def find_user_frame(frame: FrameType | None) -> FrameType | None:
 
 def find_raised(error: BaseException) -> tuple[str, int] | None:
     """The innermost line of the user's that an exception has come through: file and line."""
-    found, each = None, error.__traceback__
-    while each is not None:
+    found = None
+    for each in find_tracebacks(error):
         if find_user_frame(each.tb_frame) is each.tb_frame:
             found = (show_path(each.tb_frame.f_code.co_filename), each.tb_lineno)
-        each = each.tb_next
     return found
+
+
+def find_tracebacks(error: BaseException | None) -> Iterator[TracebackType]:
+    """Where an error has come through, outermost first."""
+    at = None if error is None else error.__traceback__
+    while at is not None:
+        yield at
+        at = at.tb_next

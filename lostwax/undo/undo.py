@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import torch
 
 from lostwax.identity import Seen
-from lostwax.location import warn
+from lostwax.location import find_tracebacks, warn
 from lostwax.undo import thread_state
 
 T = TypeVar("T")
@@ -97,16 +97,9 @@ def _release_guards(error: BaseException, outer: BaseException | None) -> None:
         each = left.pop()
         if each is not None and each not in seen:
             seen.add(each)
-            for frame in reversed(list(_frames(each))):
-                _release_guards_of(frame)
+            for at in reversed(list(find_tracebacks(each))):
+                _release_guards_of(at.tb_frame)
             left += (each.__context__, each.__cause__)
-
-
-def _frames(error: BaseException) -> Iterator[FrameType]:
-    at = error.__traceback__
-    while at is not None:
-        yield at.tb_frame
-        at = at.tb_next
 
 
 def _release_guards_of(frame: FrameType) -> None:

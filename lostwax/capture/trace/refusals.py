@@ -1,15 +1,15 @@
-"""What a program cannot have, refused where the module asks for it: control-flow operators of the
-user (`torch.cond`, `while_loop`, `map`, `scan`; for now), generators and seeds, another default
-dtype, tensors of another class, handlers of what sizes raise.
+"""What a program cannot have, refused where the module asks for it: operators that take functions
+and that nothing records, generators and seeds, another default dtype, tensors of another class,
+handlers of what sizes raise.
 
-Must not know who meets them.
+Must not know where it is met.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from types import FunctionType, TracebackType
+from collections.abc import Sequence
+from types import FunctionType
 from typing import Any, NoReturn
 
 import torch
@@ -38,6 +38,7 @@ from lostwax.handlers import is_caught
 from lostwax.location import (
     Location,
     asking_frame,
+    find_tracebacks,
     is_of_python,
     is_user_code,
     user_location,
@@ -202,7 +203,7 @@ def refuse_symbol(error: Exception, env: ShapeEnv, more: str = "") -> None:
 def _is_given_symbol(error: Exception) -> bool:
     """Is it C, or Python's own library, that raises, and is such a number among the names of the
     expression that calls it, or an object that may give one?"""
-    entries = list(_tracebacks(error))
+    entries = list(find_tracebacks(error))
     found = [each for each in entries if is_user_code(each.tb_frame.f_code)][-1:]
     if not found or isinstance(error, (RuntimeError, LookupError, AssertionError)):
         return False
@@ -314,22 +315,15 @@ def _list_sizes(value: Any) -> list[Expr | BoolExpr | Real]:
 
 
 def _is_raised_by_user(error: BaseException) -> bool:
-    *_, at = [None, *_tracebacks(error)]
+    *_, at = [None, *find_tracebacks(error)]
     return at is not None and is_user_code(at.tb_frame.f_code)
 
 
 def _raised_at(error: BaseException) -> Location | str:
     """The user's innermost line on the way to it."""
     found: Location | str = "<unknown>"
-    for at in _tracebacks(error):
+    for at in find_tracebacks(error):
         code = at.tb_frame.f_code
         if is_user_code(code):
             found = Location(code.co_filename, at.tb_lineno, code.co_name)
     return found
-
-
-def _tracebacks(error: BaseException) -> Iterator[TracebackType]:
-    at = error.__traceback__
-    while at is not None:
-        yield at
-        at = at.tb_next

@@ -20,7 +20,7 @@ def refuse_merged(site: MergeSite | None, what: str, *, why: str, instead: str) 
     return error
 
 
-class Sharing:
+class TensorSharing:
     """What one capture knows of them."""
 
     __slots__ = ("attributes", "maybe_shared", "merge_site_of", "ties")

@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 from lostwax.capture.aliasing import storage
 from lostwax.capture.aliasing.input_layouts import LayoutAssumptions
 from lostwax.capture.aliasing.maybe_views import MaybeViews
-from lostwax.capture.aliasing.sharing import Sharing
+from lostwax.capture.aliasing.sharing import TensorSharing
 from lostwax.capture.steps.provenance import OtherLine, Provenance, StepPlace, operator_in_progress
 from lostwax.capture.trace import refusals
 from lostwax.capture.trace.dispatch import PLAN_CACHE, PLANS, is_composite_view, plan, plan_whole
@@ -126,7 +126,7 @@ class Tracer(Recorder):
         self.layout_assumptions = LayoutAssumptions()
         self.maybe_views = MaybeViews()
         self.observer = CaptureObserver(self)
-        self.sharing = Sharing()
+        self.sharing = TensorSharing()
         self.gradients = CaptureGradients()
         self.outside = OutsideTensors(self)
         self.regions = Regions()

@@ -22,14 +22,13 @@ from lostwax.errors import LoadError, LostwaxError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.tensor import new_fake
 from lostwax.identity import ByIdentity
+from lostwax.interop.building import build_program
 from lostwax.ir.passes.transforms.copies import SeparateWrites, lent_state, needs_copies
 from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.run.write_back import copy_with_strides
 from lostwax.pt2.graph.decode import decode
-from lostwax.pt2.graph.encode import encode
 from lostwax.pt2.plain import make_plain
-from lostwax.pt2.schema import UNREAD
 from lostwax.types import TensorType
 
 if TYPE_CHECKING:
@@ -48,8 +47,6 @@ def to_torch(
     A dim that was declared as `batch` is `s_batch` in torch's program. With `plain_names` it is
     `batch`, for torch.onnx.export and others that do not compile: Inductor needs the `s`.
     """
-    from torch._export.serde import schema, serialize
-
     check_is_program(program, "to_torch")
     if has_custom_gradients(program):
         program = PlainGradients()(program)
@@ -57,43 +54,8 @@ def to_torch(
     if needs_copies(program):
         program = SeparateWrites()(program)
     program = make_plain(program)
-    records: Any = serialize._dict_to_dataclass(
-        schema.ExportedProgram, _without_own_record(encode(program, plain_names))
-    )
-    made = serialize.ExportedProgramDeserializer().deserialize(
-        records,
-        _with_peer_fakes(_with_own_memory(program.state_dict, replaced)),
-        _with_peer_fakes(_with_own_memory(program.constants, replaced)),
-        program.example_inputs,
-    )
-    for part in made.graph_module.modules():
-        if isinstance(part, torch.fx.GraphModule):
-            _restore_traced_form(part)
-    return made
-
-
-def _restore_traced_form(module: torch.fx.GraphModule) -> None:
-    """Undo what torch's reader makes otherwise than its tracer, and converters stumble over. It
-    takes every result of an operator, also those that no node of ours reads; and the values of
-    operators that return a list (`split`) are tuples."""
-    before = len(module.graph.nodes)
-    for node in module.graph.nodes:
-        if isinstance(node.target, torch._ops.OpOverload):
-            for taken in [user for user in node.users if _is_unread(user, node)]:
-                module.graph.erase_node(taken)
-            if _returns_a_list(node.target):
-                node.meta["val"] = list(node.meta["val"])
-    if len(module.graph.nodes) != before:
-        module.recompile()
-
-
-def _is_unread(node: torch.fx.Node, of: torch.fx.Node) -> bool:
-    return not node.users and node.name.startswith(of.name + UNREAD)
-
-
-def _returns_a_list(op: torch._ops.OpOverload) -> bool:
-    returns = op._schema.returns
-    return len(returns) == 1 and isinstance(returns[0].type, torch.ListType)
+    state = _with_own_memory(program.state_dict, replaced)
+    return build_program(program, state, _with_own_memory(program.constants, replaced), plain_names)
 
 
 def show_values(program: ExportedProgram) -> dict[str, Any]:
@@ -173,11 +135,6 @@ def _make_small(value: Any) -> Any:
     return torch.empty(0) if isinstance(value, torch.Tensor) else value
 
 
-def _without_own_record(records: dict[str, Any]) -> dict[str, Any]:
-    """The records without lostwax's own, for which torch's classes have no field."""
-    return {key: value for key, value in records.items() if key != "lostwax"}
-
-
 def _with_own_memory(state: Mapping[str, Any], replaced: Iterable[torch.Tensor]) -> dict[str, Any]:
     """The state, with copies of some tensors in their place."""
     own = ByIdentity[Any, torch.Tensor]()
@@ -188,27 +145,6 @@ def _with_own_memory(state: Mapping[str, Any], replaced: Iterable[torch.Tensor])
             own[tensor] = torch.nn.Parameter(copy, copy.requires_grad) if is_parameter else copy
     copies = {name: own.get(value) for name, value in state.items()}
     return {name: value if copies[name] is None else copies[name] for name, value in state.items()}
-
-
-def _with_peer_fakes(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state for torch: weights without data become torch's fakes."""
-    if not any(isinstance(value, FakeTensor) for value in state.values()):
-        return dict(state)
-    from torch._subclasses import FakeTensorMode as PeerMode
-
-    with PeerMode():
-        return {name: _make_peer_fake(value) for name, value in state.items()}
-
-
-def _make_peer_fake(value: Any) -> Any:
-    if not isinstance(value, FakeTensor):
-        return value
-    t = value.fake_type
-    sizes: Any = (t.size, t.stride)
-    made = torch.empty_strided(*sizes, dtype=t.dtype, device=t.device)
-    if getattr(value, "_is_param", False):
-        return torch.nn.Parameter(made, requires_grad=value.requires_grad)
-    return made
 
 
 def _with_own_fake(mode: FakeTensorMode, value: Any) -> Any:

@@ -114,11 +114,12 @@ def _ranges(program: ExportedProgram, symbols: SymbolWriter) -> Json:
     for name, symbol in symbols.symbols.items():
         limits.setdefault(name, (symbol.lo, symbol.hi))
     limits |= dict.fromkeys(symbols.floats, (None, None))
-    limits |= {name: _bounds(e) for name, e in symbols.named.items() if e.unbacked}
+    limits |= {name: bounds(e) for name, e in symbols.named.items() if e.unbacked}
     return {name: {"min_val": lo, "max_val": hi} for name, (lo, hi) in limits.items()}
 
 
-def _bounds(value: Expr | Real) -> tuple[int | None, int | None]:
+def bounds(value: Expr | Real) -> tuple[int | None, int | None]:
+    """What limits torch is told of a number that it knows by a name alone."""
     return value.env.bounds(value) if isinstance(value, Expr) else (None, None)
 
 

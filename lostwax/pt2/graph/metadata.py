@@ -24,7 +24,7 @@ from lostwax.pt2.lines import Lines
 _OUTER_COMMA = re.compile(r",(?![^\[]*\])")
 
 
-_NO_MODULE = {"L__self__": ("", "lostwax.NoModule")}
+NO_MODULE = {"L__self__": ("", "lostwax.NoModule")}
 """Written for nodes that stand in no module: torch cannot unflatten a program that has such
 nodes."""
 
@@ -35,8 +35,8 @@ def write(meta: dict[str, Any], lines: Lines) -> dict[str, str]:
     trace = lines.write_trace(meta.get("stack_trace") or "")
     if trace:
         out["stack_trace"] = trace
-    stack = (meta.get("nn_module_stack") or _NO_MODULE).items()
-    out["nn_module_stack"] = ";".join(f"{k},{p},{_type_text(t)}" for k, (p, t) in stack)
+    stack = (meta.get("nn_module_stack") or NO_MODULE).items()
+    out["nn_module_stack"] = ";".join(f"{k},{p},{type_text(t)}" for k, (p, t) in stack)
     if meta.get("source_fn_stack"):
         sources = meta["source_fn_stack"]
         out["source_fn_stack"] = ";".join(f"{name},{_function_text(f)}" for name, f in sources)
@@ -90,10 +90,11 @@ def _module_stack(text: str) -> dict[str, tuple[str, str]]:
         if len(fields) != 3:
             raise LoadError(f"{part[:200]!r} is not a module: a key, a path and a type are")
         stack[fields[0]] = (fields[1], fields[2])
-    return {} if stack == _NO_MODULE else stack
+    return {} if stack == NO_MODULE else stack
 
 
-def _type_text(kind: Any) -> str:
+def type_text(kind: Any) -> str:
+    """The name of a class, as torch's files have it."""
     return kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -111,7 +112,7 @@ _HOMES = {
 
 def _function_text(function: Any) -> str:
     if isinstance(function, (str, type)):
-        return _type_text(function)
+        return type_text(function)
     name = getattr(function, "__name__", "")
     for home, names in _HOMES.items():
         for known in (name, name.removeprefix(f"{home.rpartition('.')[2]}_")):

@@ -73,10 +73,11 @@ class SymbolWriter:
 
     def _expression(self, value: Any, kind: str) -> dict[str, Any]:
         text = self.text(value)
-        hint = None if kind == "as_bool" else self._example(value)
+        hint = None if kind == "as_bool" else self.example(value)
         return {"as_expr": {"expr_str": text, "hint": None if hint is None else {kind: hint}}}
 
-    def _example(self, value: Expr | Real) -> int | float | None:
+    def example(self, value: Expr | Real) -> int | float | None:
+        """The value in the example that torch's part of a file tells of."""
         if not self.examples or value.hint is None:
             return value.hint
         values = complete_values(self.examples, value.symbols())

@@ -19,7 +19,6 @@ from lostwax.interop.numbers import PeerNumbers
 from lostwax.interop.values import PeerValues
 from lostwax.ir.data import ModuleCallEntry
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.ranges import RangeConstraints
 from lostwax.ir.signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -43,13 +42,12 @@ def build_program(
     numbers = PeerNumbers(program, plain)
     values = PeerValues(numbers)
     module, nodes = PeerGraphs(numbers, values).convert(program.graph_module)
-    if isinstance(program.range_constraints, RangeConstraints):
-        for limited in program.range_constraints.limits:  # also of what no node has any more
-            numbers.note(limited)
     names = {old.name: new.name for old, new in nodes.items() if old.name != new.name}
     signature = _Signature(names)
     calls = [signature.call_entry(entry) for entry in program.module_call_graph]
-    trees = [tree for e in calls if e.signature for tree in (e.signature.in_spec, e.signature.out_spec)]
+    trees = [
+        tree for e in calls if e.signature for tree in (e.signature.in_spec, e.signature.out_spec)
+    ]
     fields = namedtuple_fields(*trees)
     module.meta["treespec_namedtuple_fields"] = {k: v["field_names"] for k, v in fields.items()}
     made: Any = copy.copy(_template())

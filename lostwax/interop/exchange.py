@@ -48,14 +48,22 @@ def to_torch(
     `batch`, for torch.onnx.export and others that do not compile: Inductor needs the `s`.
     """
     check_is_program(program, "to_torch")
+    return build_program(*prepare(program), plain_names)
+
+
+def prepare(
+    program: ExportedProgram,
+) -> tuple[ExportedProgram, dict[str, Any], dict[str, Any]]:
+    """A program that torch can run as its own, its state and its constants."""
     if has_custom_gradients(program):
         program = PlainGradients()(program)
     replaced = lent_state(program)
     if needs_copies(program):
         program = SeparateWrites()(program)
     program = make_plain(program)
-    state = _with_own_memory(program.state_dict, replaced)
-    return build_program(program, state, _with_own_memory(program.constants, replaced), plain_names)
+    held = (program.state_dict, program.constants)
+    state, constants = (_with_own_memory(each, replaced) for each in held)
+    return program, state, constants
 
 
 def show_values(program: ExportedProgram) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from lostwax.ir.graph.graph_module import make_graph_module
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.graph.writer import NO_KWARGS, GraphWriter
 from lostwax.ops.registry import aten
-from lostwax.pt2.graph.metadata import NO_MODULE, type_text
+from lostwax.pt2.graph.metadata import NO_MODULE, function_text, type_text
 from lostwax.pt2.graph.targets import name_of, unspeakable
 
 
@@ -34,6 +34,7 @@ class PeerGraphs:
     def __init__(self, numbers: PeerNumbers, values: PeerValues) -> None:
         self.numbers, self.values = numbers, values
         self._stacks: dict[int, dict[str, tuple[str, str]]] = {}
+        self._sources: dict[int, Any] = {}
         self._known: set[int] = set()
 
     def convert(self, module: GraphModule) -> tuple[GraphModule, dict[Node, Node]]:
@@ -64,7 +65,7 @@ class PeerGraphs:
             self._stacks[id(stack)] = found
         out["nn_module_stack"] = found.copy()
         if meta.get("source_fn_stack"):
-            out["source_fn_stack"] = list(meta["source_fn_stack"])
+            out["source_fn_stack"] = [(n, self._source(f)) for n, f in meta["source_fn_stack"]]
         if meta.get("torch_fn"):
             out["torch_fn"] = tuple(meta["torch_fn"])
         if meta.get("custom"):
@@ -72,6 +73,15 @@ class PeerGraphs:
         if meta.get("from_node_text"):
             out["from_node"] = _read_sources(meta["from_node_text"])
         return out
+
+    def _source(self, function: Any) -> Any:
+        """A function that a node comes from; its name, if torch would not find it by that."""
+        found = self._sources.get(id(function))
+        if found is None:
+            text = function_text(function)
+            found = function if text.startswith(("torch.", "_operator.")) else text
+            self._sources[id(function)] = found
+        return found
 
 
 def _read_sources(text: str) -> list[Any]:

@@ -53,10 +53,6 @@ class PeerNumbers:
             found = self._made[known] = self._make(known)
         return found
 
-    def note(self, value: Expr) -> None:
-        """Make the symbols of an expression, also if no node has it."""
-        self._read(self._writer.text(value))
-
     def _make(self, value: Any) -> Any:
         if isinstance(value, int):
             return value

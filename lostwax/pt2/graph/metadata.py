@@ -39,7 +39,7 @@ def write(meta: dict[str, Any], lines: Lines) -> dict[str, str]:
     out["nn_module_stack"] = ";".join(f"{k},{p},{type_text(t)}" for k, (p, t) in stack)
     if meta.get("source_fn_stack"):
         sources = meta["source_fn_stack"]
-        out["source_fn_stack"] = ";".join(f"{name},{_function_text(f)}" for name, f in sources)
+        out["source_fn_stack"] = ";".join(f"{name},{function_text(f)}" for name, f in sources)
     if meta.get("torch_fn"):
         out["torch_fn"] = ";".join(meta["torch_fn"])
     if meta.get("custom"):
@@ -110,7 +110,8 @@ _HOMES = {
 """Where functions that nodes come from are looked up, by name."""
 
 
-def _function_text(function: Any) -> str:
+def function_text(function: Any) -> str:
+    """The name of a function that a node comes from, as torch's files have it."""
     if isinstance(function, (str, type)):
         return type_text(function)
     name = getattr(function, "__name__", "")

@@ -122,7 +122,7 @@ def check_random(program: Any, names: dict[str, Any]) -> None:
 
 def run(program: Any, args: Any, kwargs: Any) -> Any:
     """What a program gives and what it makes of its inputs; its state is then as before."""
-    held = [v for v in (*program.state_dict.values(), *program.constants.values())]
+    held = (*program.state_dict.values(), *program.constants.values())
     before = [(t, t.detach().clone()) for t in held if isinstance(t, torch.Tensor)]
     try:
         return copy.deepcopy(detach(called(program.module(), args, kwargs)))

@@ -1,9 +1,9 @@
 """`to_torch` and `from_torch`: a program of ours as torch's `ExportedProgram`, and the other way.
 
-Nothing is traced again, nothing is written to a file and no weight is copied. Graph and signature
-become the records that files hold (`lostwax.pt2`) and are read from these; state is passed by
-reference. torch's own reader makes symbols, ranges and guards in torch's own ShapeEnv, and verifies
-the program.
+Nothing is traced again, nothing is written to a file and no weight is copied: state is passed by
+reference. `to_torch` fills torch's classes itself (`building.py`), in about the time of an export;
+torch's verifier passes on what it makes, and is not run. `from_torch` goes the long way: torch's
+serializer makes the records that files hold, and these are read (`lostwax.pt2`).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.utils._pytree as pytree
 
 from lostwax import torch_version
-from lostwax.classes import SYMBOLIC
 from lostwax.errors import LoadError, LostwaxError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.tensor import new_fake
 from lostwax.identity import ByIdentity
 from lostwax.interop.building import build_program
+from lostwax.interop.numbers import PeerNumbers
+from lostwax.interop.values import PeerValues
 from lostwax.ir.passes.transforms.copies import SeparateWrites, lent_state, needs_copies
 from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.ir.program import ExportedProgram, check_is_program
@@ -68,33 +68,13 @@ def prepare(
 
 def show_values(program: ExportedProgram) -> dict[str, Any]:
     """What `meta["val"]` of the program's nodes is to torch: its own fake tensors, by the names of
-    the nodes. Nothing, if torch has no form for the program. (Symbols are made by its reader.)"""
-    values = {n.name: n.meta["val"] for n in program.graph.nodes if "val" in n.meta}
+    the nodes. Nothing, if torch has no form for the program."""
     try:
-        if not any(map(_is_symbolic, pytree.tree_leaves(values))):
-            return _show_fixed(values)
-        graph = to_torch(program).graph
+        values = PeerValues(PeerNumbers(program, plain_names=False))
+        nodes = [node for node in program.graph.nodes if "val" in node.meta]
+        return {node.name: values.value(node.meta["val"]) for node in nodes}
     except Exception:  # of any class: whatever torch stumbles over
         return {}
-    return {node.name: node.meta["val"] for node in graph.nodes if "val" in node.meta}
-
-
-def _is_symbolic(value: Any) -> bool:
-    return value.fake_type.is_symbolic if isinstance(value, FakeTensor) else type(value) in SYMBOLIC
-
-
-def _show_fixed(values: dict[str, Any]) -> dict[str, Any]:
-    from torch._subclasses.fake_tensor import FakeTensorMode as PeerMode
-
-    def show(value: Any) -> Any:
-        if not isinstance(value, FakeTensor):
-            return value
-        t: Any = value.fake_type
-        return torch.empty_strided(t.size, t.stride, dtype=t.dtype, device=t.device)
-
-    with PeerMode(allow_non_fake_inputs=True):  # tools give them beside the module's own weights
-        shown: dict[str, Any] = pytree.tree_map(show, values)
-    return shown
 
 
 def from_torch(program: torch.export.ExportedProgram) -> ExportedProgram:

@@ -28,6 +28,9 @@ class PeerValues:
             allow_fallback_kernels=False, allow_non_fake_inputs=True, shape_env=numbers.env
         )
         self._class: Any = PeerTensor
+        warns = self.mode._allow_unsafe_data_ptr_access
+        names = ("_set_throw_on_mutable_data_ptr", "_set_warn_deprecated_on_mutable_data_ptr")
+        self._guard_memory: Any = getattr(torch._C, names[warns])
         self._symbolic: dict[Any, torch.Tensor] = {}
         """One tensor of each symbolic type: sizes that vary are dear to set."""
         self._attributes: dict[torch.device, tuple[torch.device, dict[str, Any]]] = {}
@@ -43,11 +46,8 @@ class PeerValues:
 
     def fake(self, value: FakeTensor) -> Any:
         t = value.fake_type
-        if t.is_symbolic:
-            bare = self._like(t)
-        else:
-            sizes: Any = (t.size, t.stride)
-            bare = torch.empty_strided(*sizes, dtype=t.dtype, device="meta")
+        with torch._C._DisableTorchDispatch():  # a mode of the caller's is not asked
+            bare = self._like(t) if t.is_symbolic else _new(t.size, t.stride, t.dtype)
         found = self._attributes.get(t.device)
         if found is None:
             found = self._attributes[t.device] = self._describe(t.device)
@@ -59,7 +59,7 @@ class PeerValues:
             dispatch_device=True,
             device_for_backend_keys=device,
         )
-        torch._C._set_throw_on_mutable_data_ptr(made)
+        self._guard_memory(made)
         made.__dict__.update(attributes)
         return made
 
@@ -68,11 +68,16 @@ class PeerValues:
         found = self._symbolic.get(key)
         if found is None:
             size, stride = (tuple(map(self._numbers.size, each)) for each in key[:2])
-            found = torch.empty_strided(size, stride, dtype=t.dtype, device="meta")
-            self._symbolic[key] = found
+            found = self._symbolic[key] = _new(size, stride, t.dtype)
         made: torch.Tensor = torch._lazy_clone(found)  # the sizes of this one, memory of its own
         return made
 
     def _describe(self, device: torch.device) -> tuple[torch.device, dict[str, Any]]:
-        like = self._class(self.mode, torch.empty((), device="meta"), device)
+        with torch._C._DisableTorchDispatch():
+            bare = _new((), (), torch.float32)
+        like = self._class(self.mode, bare, device)
         return like.fake_device, dict(vars(like))
+
+
+def _new(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device="meta")

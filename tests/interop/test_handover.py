@@ -7,20 +7,23 @@ The sample has some random programs; `WHOLE=1` has five hundred.
 from __future__ import annotations
 
 import copy
+import io
 import logging
+import operator
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.utils._pytree as pytree
+from torch import nn
 from torch._export.db.examples import all_examples
 
 import lostwax
 from examples.models import MODELS
 from fuzz import ways
 from fuzz.generate import KINDS, generate
-from lostwax.errors import LostwaxError
+from lostwax.errors import LostwaxError, SaveError
 from lostwax.interop import to_torch
 from tests import control_programs
 from tests.interop.oracle import describe, differences, read_by_torch
@@ -133,3 +136,58 @@ def run(program: Any, args: Any, kwargs: Any) -> Any:
 
 def detach(found: Any) -> Any:
     return pytree.tree_map_only(torch.Tensor, lambda t: t.detach(), found)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_values_are_fakes_as_torch_makes_them(dynamic: bool) -> None:
+    """Each has memory of its own, of one mode; what is not a fake's business is left as it is."""
+    shapes = ({0: lostwax.Dim("batch", min=2)},) if dynamic else None
+    program = lostwax.export(
+        nn.Sequential(nn.Linear(4, 8), nn.ReLU()), (torch.randn(5, 4),), dynamic_shapes=shapes
+    )
+    with lostwax.FakeTensorMode():  # not asked
+        made = to_torch(program)
+    values = [node.meta["val"] for node in made.graph.nodes if node.op != "output"]
+    assert len({value.untyped_storage()._cdata for value in values}) == len(values)
+    assert len({id(value.fake_mode) for value in values}) == 1
+    other = [n.meta["val"] for n in read_by_torch(program).graph.nodes if n.op != "output"]
+    for one, two in zip(values, other, strict=True):
+        assert sorted(vars(one)) == sorted(vars(two))
+        assert str(torch._C._dispatch_keys(one)) == str(torch._C._dispatch_keys(two))
+        assert str(one.untyped_storage().nbytes()) == str(two.untyped_storage().nbytes())
+        with one.fake_mode:
+            assert str((one * 2).add_(1).t().shape) == str(two.t().shape)
+    if not dynamic:
+        assert copy.deepcopy(values[-1]).shape == (5, 8)
+    assert type(copy.deepcopy(made)) is type(made)
+
+
+def test_a_result_that_is_read_twice() -> None:
+    """torch's serializer wants each item once: the second node is the first."""
+    program = lostwax.export(Topk(), (torch.randn(4, 6),))
+    first = next(n for n in program.graph.nodes if n.target is operator.getitem)
+    output = program.graph.output_node()
+    with program.graph.inserting_before(output):
+        again = program.graph.call_function(operator.getitem, (first.args[0], first.args[1] - 2))
+    again.meta = dict(first.meta)
+    output.args = ((again, *output.args[0][1:]),)
+    program.graph_signature.output_specs[0].arg.name = again.name
+    made = to_torch(program)
+    made.validate()
+    assert len(made.graph.nodes) == len(program.graph.nodes) - 1
+    torch.export.save(made, io.BytesIO())
+    x = torch.randn(4, 6)
+    assert_same(made.module()(x), Topk()(x))
+
+
+class Topk(nn.Module):
+    def forward(self, x):
+        return tuple(torch.topk(x, 2))
+
+
+def test_what_is_no_graph_is_refused() -> None:
+    program = lostwax.export(Topk(), (torch.randn(4, 6),))
+    with program.graph.inserting_before(program.graph.output_node()):
+        program.graph.get_attr("nothing")
+    with pytest.raises(SaveError, match=r"nothing is no graph; only graphs(.|\n)*node 'nothing'"):
+        to_torch(program)

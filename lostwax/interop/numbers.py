@@ -104,9 +104,8 @@ class PeerNumbers:
 
     def _enter(self, symbol: Any, name: str) -> None:
         """Tell torch's environment all that it knows of a symbol."""
-        from torch.fx.experimental.symbolic_shapes import symbol_is_type
         from torch.utils._sympy.numbers import int_oo
-        from torch.utils._sympy.symbol import SymT
+        from torch.utils._sympy.symbol import SymT, symbol_is_type
         from torch.utils._sympy.value_ranges import ValueRanges
         from torch.utils._traceback import CapturedTraceback
 

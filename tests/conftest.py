@@ -33,6 +33,10 @@ SAMPLED = {"ops/test_conformance.py": 8}
 HERE = Path(__file__).parent
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.import_plugin("tests.isolation")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     skip = pytest.mark.skip(reason="needs a GPU: make test-gpu")
     no_gpu = not torch.cuda.is_available()

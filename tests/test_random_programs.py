@@ -7,9 +7,8 @@ The sample is a few programs of each kind, through every way but torch's; many m
 
 from __future__ import annotations
 
-import gc
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -140,16 +139,6 @@ KNOWN = {("state", 109): "a Python counter is baked in without a word"}
 """What is still wrong. Nothing is added here that is not in an issue."""
 
 
-@pytest.fixture(scope="module")
-def settled() -> Iterator[None]:
-    """Programs collect garbage: what is there already is not looked at each time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sample(kind: str) -> None:
     first = list(KINDS).index(kind)

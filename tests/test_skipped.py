@@ -34,6 +34,8 @@ TORCH = "class cuda:\n    is_available = staticmethod(lambda: False)\n"
 def test_reasons_are_told_with_counts(tmp_path: Path, more: list[str]) -> None:
     (tmp_path / "conftest.py").write_text((Path(__file__).parent / "conftest.py").read_text())
     (tmp_path / "torch.py").write_text(TORCH)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "isolation.py").touch()
     (tmp_path / "test_some.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *more]
     told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stdout

@@ -74,12 +74,13 @@ def test_calls_are_noted_and_the_note_is_taken_off():
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_the_collector_is_left_as_it_was(enabled):
-    before = gc.get_threshold(), gc.get_freeze_count()
+    threshold, frozen = gc.get_threshold(), gc.get_freeze_count()
     try:
         gc.enable() if enabled else gc.disable()
         lostwax.export(lambda x: x + 1, (torch.ones(2),))
         assert gc.isenabled() is enabled
-        assert (gc.get_threshold(), gc.get_freeze_count()) == before
+        assert gc.get_threshold() == threshold
+        assert frozen - 100 <= gc.get_freeze_count() <= frozen  # of the frozen some may have died
     finally:
         gc.enable()
 

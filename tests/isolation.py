@@ -1,0 +1,94 @@
+"""No test depends on what ran before it in its process.
+
+Each begins with the same random numbers, and so does each file when it is imported. One that leaves
+a setting of the process otherwise than it was fails: else another one would, which only asks it.
+
+What the imports of all tests have made is frozen: a million objects, which each collection of
+garbage would look at. So would each capture of control flow, three times, for the functions that
+there are (two thirds of its time here): it is told of them.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Generator, Iterator
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lostwax import collector
+from lostwax.capture.flow.rewriting import recompile
+from lostwax.problems import going_on
+
+
+def settings() -> dict[str, Any]:
+    """What of the process a test may change, and another depends on."""
+    return {
+        "default dtype": torch.get_default_dtype(),
+        "default device": torch.get_default_device(),
+        "gradient mode": torch.is_grad_enabled(),
+        "inference mode": torch.is_inference_mode_enabled(),
+        "anomaly mode": torch.is_anomaly_enabled(),
+        "autocast": [torch.is_autocast_enabled(device) for device in ("cpu", "cuda")],
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "threads of torch": torch.get_num_threads(),
+        "modes of functions": torch._C._len_torch_function_stack(),
+        "modes of operators": torch._C._len_torch_dispatch_stack(),
+        "collector": (gc.isenabled(), gc.get_threshold()),
+        "profile function": sys.getprofile(),
+        "trace function": sys.gettrace(),
+        "recursion limit": sys.getrecursionlimit(),
+        "sys.path": [*sys.path],
+        "folder": os.getcwd(),
+        "signals": [signal.getsignal(each) for each in (signal.SIGALRM, signal.SIGINT)],
+        "timer": signal.getitimer(signal.ITIMER_REAL)[0] > 0,
+        "threads": {each for each in threading.enumerate() if not each.daemon},
+        **{f"environment: {k}": v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"},
+    }
+
+
+def seed_all() -> None:
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    if isinstance(collector, pytest.Module):
+        seed_all()
+    return (yield)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.collect()
+    imported = {id(each): each for each in collector.list_functions()}
+    gc.freeze()
+
+    def list_functions() -> list[FunctionType]:
+        found = {id(each): each for each in gc.get_objects() if type(each) is FunctionType}
+        return [*(imported | found).values()]
+
+    for module in (recompile, going_on):
+        module.list_functions = list_functions  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True)
+def leaves_the_process_as_it_was() -> Iterator[None]:
+    seed_all()
+    before = settings()
+    yield
+    after = settings()
+    # Libraries set variables for themselves when they are imported.
+    names = {*before, *(each for each in after if "LOSTWAX" in each)}
+    changed = [each for each in names if before.get(each) != after.get(each)]
+    assert not changed, [f"{each}: {before.get(each)} is {after.get(each)}" for each in changed]

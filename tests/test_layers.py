@@ -12,6 +12,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
@@ -124,7 +125,12 @@ def imports(name: str, path: Path) -> Iterator[Import]:
     """Everything that the module names as an import, in any form: statements at any depth,
     `import_module("...")`, and `torch.fx.experimental.x` reached through a plain `import torch`."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    yield from _imports(ast.parse(path.read_text()), package, types_only=False)
+    yield from _read_imports(path.read_text(), package)
+
+
+@cache
+def _read_imports(text: str, package: str) -> tuple[Import, ...]:
+    return tuple(_imports(ast.parse(text), package, types_only=False))
 
 
 def _imports(node: ast.AST, package: str, types_only: bool) -> Iterator[Import]:

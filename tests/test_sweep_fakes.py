@@ -1,4 +1,4 @@
-"""An eighth of the sweep's architectures, exported from tensors on cuda, where there is none; `make
+"""Some of the sweep's architectures, exported from tensors on cuda, where there is none; `make
 sweep` exports all."""
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from importlib.util import find_spec
 
 import pytest
 
+from tests.whole import sampled
+
 
 @pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed: make consumers")
 @pytest.mark.parametrize("library", ["timm", "transformers"])
 def test_nothing_is_on_another_device(library: str) -> None:
-    command = [sys.executable, "-m", "sweep.fakes", "--library", library, "--part", "1/8"]
+    part = sampled("1/32", "1/8")
+    command = [sys.executable, "-m", "sweep.fakes", "--library", library, "--part", part]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "are all on cuda" in run.stdout

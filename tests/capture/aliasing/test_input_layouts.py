@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from copy import deepcopy
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import lostwax
 from lostwax.capture import export
 from lostwax.errors import InputValueError
 from tests.capture.small import Rounded
+from tests.whole import sampled
 
 ROWS = torch.randn(3, 4)
 COLUMNS = torch.randn(4, 3).t()
@@ -204,9 +206,10 @@ SOURCES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("view", MAYBE_VIEWS)
+COMBINED = [*product(MAYBE_VIEWS, WRITES, SOURCES)]
+
+
+@pytest.mark.parametrize(("view", "write", "source"), sampled(COMBINED[::5], COMBINED))
 def test_what_is_written_is_right_at_all_strides(view: str, write: str, source: str) -> None:
     """Or the call is refused. (Whether a result shares memory with an input is not promised.)"""
 

@@ -9,6 +9,7 @@ import pickle
 import random
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -160,6 +161,7 @@ def test_numbers_of_another_thread_are_drawn_once() -> None:
     def draw() -> None:
         drawn.append((random.random(), random.getrandbits(60), float(np.random.rand())))
         drawn.append((random.uniform(0, 1), random.randint(0, 1 << 60), np.random.normal()))
+        time.sleep(1e-4)  # else it draws millions while exports wait for their turn
 
     _exporting(Model(), 8, draw)
     for column in zip(*drawn, strict=True):

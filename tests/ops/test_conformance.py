@@ -29,7 +29,7 @@ EXCEPTIONS: dict[str, dict[str, dict[str, Any]]] = tomllib.loads(
 )
 OPERATORS = operators()
 BAR = 0.99
-FEW = 10
+FEW = 5
 RUN = {"symbolic": 29_300, "static": 50_000}
 """So many samples eager runs, about; `make fuzz` counts them."""
 

@@ -28,6 +28,7 @@ from lostwax.errors import CaptureError
 from lostwax.fake import FakeTensor
 from tests.capture.patches.surroundings import Doubled, look
 from tests.fresh import run_python
+from tests.whole import sampled
 
 X = torch.randn(2, 3, 8)
 
@@ -163,7 +164,7 @@ def test_numbers_of_another_thread_are_drawn_once() -> None:
         drawn.append((random.uniform(0, 1), random.randint(0, 1 << 60), np.random.normal()))
         time.sleep(1e-4)  # else it draws millions while exports wait for their turn
 
-    _exporting(Model(), 8, draw)
+    _exporting(Model(), sampled(3, 8), draw)
     for column in zip(*drawn, strict=True):
         assert len({*column}) == len(drawn)
 

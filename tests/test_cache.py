@@ -5,6 +5,7 @@ in which nothing grows beyond its bound; and exports that are right while all is
 from __future__ import annotations
 
 import ast
+import functools
 import gc
 import os
 import subprocess
@@ -36,7 +37,9 @@ TABLE = tomllib.loads((Path(__file__).parent / "containers.toml").read_text())
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch):
-    """Those of the house; what a test adds is gone after it."""
+    """Those of the house; what a test adds is gone after it. All modules are imported before: what
+    one of them registers must stay."""
+    import_all()
     monkeypatch.setattr(cache, "CACHES", dict(cache.CACHES))
 
 
@@ -142,6 +145,7 @@ def test_the_log_tells_of_full_ones_and_of_all_at_the_end() -> None:
 # ---------------------------------------------------------------------------------------- the page
 
 
+@functools.cache
 def import_all() -> None:
     for each in walk_packages(lostwax.__path__, "lostwax."):
         if not each.name.endswith("__main__"):
@@ -157,7 +161,6 @@ def written_bound(name: str) -> str:
 
 
 def test_the_page_has_every_cache() -> None:
-    import_all()
     page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
     _, _, rest = page.partition("| cache | key | what is kept | bound |\n|---|---|---|---|\n")
     table = rest.partition("\n\n")[0]
@@ -431,7 +434,6 @@ def bind(monkeypatch: pytest.MonkeyPatch, bound: int) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_nothing_grows_beyond_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    import_all()
     run(4)
     bind(monkeypatch, 20)
     cache.empty_caches()

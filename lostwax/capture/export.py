@@ -49,8 +49,8 @@ from lostwax.capture.relied_layouts import (
 from lostwax.capture.repeated_tensors import choose_program
 from lostwax.capture.shapes.guards import SortedGuards, range_constraints, sort_guards
 from lostwax.capture.shapes.marks import find_attached_spec, marks_of
-from lostwax.capture.state import global_state
 from lostwax.capture.state.argument_containers import find_containers, tell_of_changes
+from lostwax.capture.state.global_state import OutsideState
 from lostwax.capture.state.module_state import (
     KeptTensor,
     ModuleState,
@@ -60,7 +60,7 @@ from lostwax.capture.state.module_state import (
     warn_of_unread_cache,
 )
 from lostwax.capture.state.root_module import find_root_module, forward_of
-from lostwax.capture.state.unkept_changes import note_change, note_warnings, warn_of_change
+from lostwax.capture.state.unkept_changes import note_change, note_changes, warn_of_change
 from lostwax.capture.steps.provenance import Provenance
 from lostwax.capture.steps.to_graph import Builder
 from lostwax.capture.threads import claim_fakes, is_alone, one_at_a_time
@@ -244,7 +244,7 @@ def _capture_and_compare(request: Request, attempt: Attempt) -> ExportedProgram:
     def capture() -> ExportedProgram:
         return choose_program(capture_once(attempt), capture_once, attempt)
 
-    program, told = note_warnings(capture)
+    program, told = note_changes(capture)
     if told:
         from lostwax.capture.next_call import check_next_call
 
@@ -321,10 +321,9 @@ class Capture:
         # Before caught calls are in the modules.
         reach = self.reach = Reach(self.call, self.state.modules, (args, kwargs))
         tracer.provenance.catch_calls(self.state.modules, undo)
-        global_state.restore_objects_later(reach, undo)
-        self.state.replace(inputs.fakes, undo)
-        kept_before = global_state.restore_later(reach, undo)
-        tracer.python = UserPython(self.state.modules, reach, kept_before)
+        outside = OutsideState(reach, self.state.modules, undo)
+        self.state.replace(inputs.fakes, outside.places, undo)
+        tracer.python = UserPython(self.state.modules, reach, outside)
         patches.apply(tracer, reach, self.state.modules, undo)
         around = autocast.is_entered()
         with tracer:
@@ -345,7 +344,7 @@ class Capture:
             program = self._make_program(outputs)
             if kept:
                 self._check_caches(kept, outputs)
-        global_state.warn_of_changed_numbers(reach, kept_before, undo)
+        outside.is_told = True
         return program
 
     def _compute_result(self, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -10,18 +10,19 @@ leaves in place, and the two programs are compared. Must not know how a capture 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
 import torch
 
 from lostwax.capture import threads
-from lostwax.capture.heap.contents import read, read_items, write
-from lostwax.capture.heap.edges import MUTABLE_ARRAYS
+from lostwax.capture.heap.contents import key_of, read, read_items, stands_for, write
+from lostwax.capture.heap.edges import FILES, MUTABLE_ARRAYS
 from lostwax.capture.heap.holders import MISSING
 from lostwax.capture.heap.moment import Moment
 from lostwax.capture.python.functions_run import find_watcher, let_watch
+from lostwax.capture.state.global_state import leads_to_fake
 from lostwax.capture.state.module_state import PLAIN
 from lostwax.capture.state.unkept_changes import collect_changes
 from lostwax.classes import SYMBOLIC
@@ -34,7 +35,8 @@ from lostwax.undo.undo import Undo, run_and_undo
 
 T = TypeVar("T")
 Left = tuple[Any, Any]
-"""A place, and other values in it than there were, by key; of an array all of them."""
+"""A place, and other values in it than there were, by key; of an array or file all of them."""
+_WHOLE = (*MUTABLE_ARRAYS, *FILES)
 _KEPT = (
     OutputKind.BUFFER_MUTATION,
     OutputKind.PARAMETER_MUTATION,
@@ -115,21 +117,18 @@ class _Calling:
             pairs = {key: (old.get(key, MISSING), new.get(key, MISSING)) for key in {**old, **new}}
             changed = {key: _find_number(*pair) for key, pair in pairs.items() if _is_other(*pair)}
             for known, values in self._before:  # where it is as it was before the first call
-                if known is holder:
+                if key_of(known) == key_of(holder):
                     changed = {k: v for k, v in changed.items() if _is_other(values.get(k), v)}
-            if changed and not isinstance(holder, ContextVar):
+            if changed:
                 self.left.append((holder, changed))
-        arrays = [
-            each.value
-            for _, each, _ in found.list_changes()
-            if isinstance(each.value, MUTABLE_ARRAYS)
-        ]
-        self.left += [(each, read(each)) for each in arrays if read_items(each) is None]
+        places = [place.value for _, place, _ in found.list_changes()]
+        wholes = [each for each in places if isinstance(each, _WHOLE) and read_items(each) is None]
+        self.left += [(each, read(each)) for each in wholes]
         return made
 
     def put_back(self) -> None:
         """Let everything be as it was before the call."""
-        for holder, values in self._before:
+        for holder, values in reversed(self._before):
             _put(holder, values)
 
 
@@ -145,9 +144,11 @@ def _put(holder: Any, values: Any) -> Any:
 
 
 def _is_other(old: Any, new: Any) -> bool:
-    """Are these numbers or words, and not the same?"""
-    if new is old or not all(each is MISSING or isinstance(each, PLAIN) for each in (old, new)):
+    """Are these not the same, and may the next capture find the new one? (Not a tensor.)"""
+    if new is old or stands_for(new, old):
         return False
+    if not isinstance(new, PLAIN):
+        return not leads_to_fake(new)
     return type(new) is not type(old) or unwrap(new) != unwrap(old)
 
 

@@ -15,11 +15,11 @@ from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from itertools import chain, compress, filterfalse
 from operator import is_, not_
 from threading import local
-from types import AsyncGeneratorType, CellType, CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CellType, CoroutineType, FunctionType, GeneratorType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,6 +139,12 @@ def stands_for(now: Any, before: Any) -> bool:
     return all(a is b or stands_for(a, b) for a, b in zip(now, before, strict=True))
 
 
+def original(value: Any) -> Any:
+    """The value, or what it stands for during a capture."""
+    is_ours = type(value) is FunctionType or isinstance(value, type)
+    return vars(value).get("stands_for", value) if is_ours else value
+
+
 def fill(container: Any, content: Any) -> None:
     """Let a container hold this, and nothing else."""
     its = find_base(container)  # not what a class of the user's makes of that
@@ -192,8 +198,9 @@ def _write_tensor(place: TensorAttributes, content: Content) -> None:
 
 def _write_variable(variable: ContextVar[Any], content: Content) -> None:
     ((_, value),) = content
-    if value is not MISSING:  # nothing unsets it
-        variable.set(value)
+    if value is MISSING:  # nothing unsets it; in no context is what it is by default
+        value = Context().run(variable.get, None)
+    variable.set(value)
 
 
 def _read_array(array: Any) -> Any:
@@ -221,6 +228,8 @@ def _write_bytes(value: Any, content: Any) -> None:
 
 
 def _write_file(file: Any, content: tuple[Any, int]) -> None:
+    if file.closed:
+        return
     file.seek(0)
     file.truncate()
     file.write(content[0])
@@ -250,8 +259,9 @@ _KNOWN: dict[type, _Accessors] = {
     bytearray: _Accessors(bytes, _write_bytes),
     array: _Accessors(lambda value: (value.typecode, value.tobytes()), _write_bytes),
     memoryview: _Accessors(lambda value: value.tobytes(), _write_nothing),
+    Fixed: _Accessors(Fixed.read, Fixed.write),
     **dict.fromkeys(
-        (OpaqueState, Fixed, TorchSettings), _Accessors(lambda place: place.read(), _write_nothing)
+        (OpaqueState, TorchSettings), _Accessors(lambda place: place.read(), _write_nothing)
     ),
     **dict.fromkeys(
         FILES,
@@ -301,10 +311,11 @@ class Stream:
             _set_position(self.value, self._before)
 
 
-def describe_consumed(stream: Stream, where: str) -> str:
-    """The text that tells the user of a stream that was moved."""
-    kind, is_random = type(stream.value).__name__, GENERATORS[type(stream.value)]
-    if isinstance(stream.value, MUTABLE_ARRAYS):
+def describe_consumed(value: Any, where: str) -> str:
+    """The text that tells the user of a stream that was moved, or of an array or file that was
+    changed."""
+    kind, is_random = type(value).__name__, GENERATORS[type(value)]
+    if isinstance(value, (*MUTABLE_ARRAYS, *FILES)):
         return (
             f"the module changes {where}, a {kind}, in place; the program does not: every run of "
             "it computes with what was in it at capture. A buffer would be kept."
@@ -325,7 +336,8 @@ def restore_drawn_generators(streams: Iterable[Stream]) -> str:
     moved = [each for each in streams if each.is_moved()]
     for each in moved:
         each.put_back()
-    return describe_consumed(moved[0], "a random generator that it holds or names") if moved else ""
+    where = "a random generator that it holds or names"
+    return describe_consumed(moved[0].value, where) if moved else ""
 
 
 # -------------------------------------------------------------------------------------- positions

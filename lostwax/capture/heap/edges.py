@@ -354,21 +354,15 @@ OPENERS: PerClass[Callable[[Any], ObjectContents] | None] = PerClass(
 )
 """For each class: what opens an object of it; None: there is nothing to open. Who walks follows
 functions, Python modules and tensors himself."""
-HAS_UNSNAPSHOTTED_STATE = PerClass(
-    __name__,
-    "more",
-    lambda cls: (
-        issubclass(cls, (torch.Tensor, *ARRAYS, *FILES, *WEAK, ContextVar, local))
-        or STREAMS[cls]
-        or (OPAQUE_BASE[cls] is not None and OPENERS[cls] in (_open_hidden, _open_object))
-    ),
-)
+
+
+def _is_unsnapshotted(cls: type) -> bool:
+    opener = OPENERS[cls]
+    if opener is None or issubclass(cls, (nn.Module, ModuleType)):
+        return False
+    is_plain = opener in (_open_container, _open_tuple, _open_object) and OPAQUE_BASE[cls] is None
+    return not (is_plain and HOLDERS[cls])
+
+
+HAS_UNSNAPSHOTTED_STATE = PerClass(__name__, "more", _is_unsnapshotted)
 """Has it something in it, or attributes, that snapshots of modules do not know of?"""
-IS_CALLED = PerClass(
-    __name__,
-    "called",
-    lambda cls: issubclass(
-        cls, (FunctionType, MethodType, BuiltinFunctionType, partial, weakref.ref)
-    ),
-)
-"""Does it lead to objects by being called?"""

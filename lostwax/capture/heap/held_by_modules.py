@@ -7,6 +7,8 @@ know why it is compared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -67,8 +69,8 @@ class HeldByModules:
         for container, content in since.snapshot.list_changes():
             name = "self" if isinstance(container, dict) and "training" in container else "a module"
             yield key_of(container), Place(name, container, items(content))
-        for moved in since.snapshot.list_moved():
-            yield id(moved), Place(type(moved).__name__, moved, None)
+        for tensor in since.snapshot.list_changed_tensors():
+            yield id(tensor), Place(type(tensor).__name__, tensor, None)
         yield from since.places.list_changes({})
 
     def forget(self) -> None:
@@ -105,19 +107,34 @@ def _find_unsnapshotted(modules: Sequence[nn.Module], snapshot: Snapshot) -> Pla
     found = Places(Seen())
     for module in modules:
         found.note("self", Fixed(module, CLASS))
-        held: dict[str, Any] = {**vars(module), **module._parameters, **module._buffers}
-        for name, value in held.items():
-            if HAS_UNSNAPSHOTTED_STATE[type(value)]:
-                found.add(name, value)
-            elif OBJECTS[type(value)]:
-                found.note(name, Fixed(value, CLASS))
-    for value in snapshot.list_values():
-        if HAS_UNSNAPSHOTTED_STATE[type(value)]:
-            found.add(_SOMETHING, value)
-        elif OBJECTS[type(value)]:
-            found.note(_SOMETHING, Fixed(value, CLASS))
+        for name, value in (*module._parameters.items(), *module._buffers.items()):
+            found.add(name, value)
+    open_unsnapshotted(found, modules, snapshot)
     found.open_fakes()
     return found
 
 
+def open_unsnapshotted(places: Places, modules: Sequence[nn.Module], snapshot: Snapshot) -> None:
+    """Add what modules hold, in attributes and deeper, and snapshots do not know all of: what C
+    keeps in an object, what a wrapper wraps, and which class an object is of."""
+    pairs = [*chain.from_iterable([vars(each).items() for each in modules])]
+    inner = [*snapshot.list_values()]
+    tuples = [each for each in chain(map(_VALUE, pairs), inner) if type(each) is tuple]
+    pairs += zip(repeat(_SOMETHING), chain(inner, *tuples))
+    kinds = {
+        cls: HAS_UNSNAPSHOTTED_STATE[cls]
+        for cls in {*map(type, map(_VALUE, pairs))}
+        if HAS_UNSNAPSHOTTED_STATE[cls] or (OBJECTS[cls] and not issubclass(cls, nn.Module))
+    }
+    for name, value in pairs if kinds else ():
+        has_more = kinds.get(type(value))
+        if has_more is None or name == "_compiled_call_impl":  # it tells of calls
+            continue
+        if has_more:
+            places.add(name, value)
+        else:
+            places.note(name, Fixed(value, CLASS))
+
+
 _SOMETHING = "something that a module holds"
+_VALUE = itemgetter(1)

@@ -3,8 +3,8 @@ an open file, a value of `ctypes`), its class, the defaults of a function, torch
 
 An object of C is compared by the bytes of which it consists, by the objects that it tells the
 garbage collector of, and by the memory that it shows. Where more lies behind a pointer (a hash, a
-socket), it counts how often a method of it was called (`Calls`): that may have changed it. None of
-it can be put back. Must not call a method of the user's.
+socket), it counts how often a method of it was called (`Calls`): that may have changed it. What C
+keeps cannot be put back. Must not call a method of the user's.
 """
 
 from __future__ import annotations
@@ -130,6 +130,12 @@ class Fixed(NamedTuple):
     def read(self) -> Look:
         return Look(b"", None, *[_find(self.owner, name) for name in self.names])
 
+    def write(self, content: Look) -> None:
+        """Let it be what was read."""
+        for name, value in zip(self.names, content.held, strict=True):
+            if _find(self.owner, name) is not value:
+                object.__setattr__(self.owner, name, value)
+
     def describe(self, owner: str) -> str:
         """How it is called, of an owner that is called so."""
         what = {CLASS: "class", DEFAULTS: "defaults"}.get(self.names, "content")
@@ -151,16 +157,18 @@ class TorchSettings(NamedTuple):
 class Look:
     """What was in one of these places."""
 
-    __slots__ = ("_content", "_held", "_shown")
+    __slots__ = ("_content", "_shown", "held")
 
     def __init__(self, content: bytes, shown: Any, *held: Any) -> None:
-        self._content, self._shown, self._held = content, shown, held
+        self._content, self._shown = content, shown
+        self.held = held
+        """The objects in it."""
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Look) or len(self._held) != len(other._held):
+        if not isinstance(other, Look) or len(self.held) != len(other.held):
             return False
         is_alike = (self._content, self._shown) == (other._content, other._shown)
-        return is_alike and all(map(is_, self._held, other._held))
+        return is_alike and all(map(is_, self.held, other.held))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -225,7 +233,7 @@ _COPYING = [
 _HARMLESS = frozenset(
     (
         *("torch", "lostwax", "typing", "_typing", "_abc", "functools", "logging", "weakref"),
-        *("numpy", "_struct"),
+        "numpy",
     )
 )
 """Where classes of C come from whose objects keep what they have found, or are known otherwise."""

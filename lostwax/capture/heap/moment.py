@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from types import CellType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from torch import nn
 
@@ -53,24 +53,26 @@ Changes = dict[Any, ChangedPlace]
 class ReachableState:
     """All that the program's functions may keep something in; one for each capture."""
 
-    def __init__(self, modules: Sequence[nn.Module], reach: Reach) -> None:
+    def __init__(self, modules: Sequence[nn.Module], reach: Reach, outside: OutsideState) -> None:
         self.reach = reach
         self.held = HeldByModules(modules)
-        self.watched = Seen()
-        for each in modules:
-            self.watched.add(each)
-        self.places = Places(self.watched, opens_watched=False)
-        """What functions name and hold that have begun, as it was before they did."""
+        self.watched, self.places = outside.watched, outside.places
         self.places.note("a setting of torch's", TorchSettings())
-        for function in reach.functions:
-            self.places.add(function.__name__, function)
-        reach.add_look(lambda found: self.places.add("a function", found.function))
 
     def look(self) -> dict[Any, Any]:
         """What is in the places now."""
         if self.places.sets_attributes:
             self.places.open_fakes()
         return self.places.look()
+
+
+class OutsideState(Protocol):
+    """What functions reach outside of modules (`state/global_state.py`), as it is known here."""
+
+    watched: Seen
+    """The program's modules."""
+    places: Places
+    """What functions name and hold that have begun, as it was before they did."""
 
 
 class Moment:

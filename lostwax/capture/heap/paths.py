@@ -109,8 +109,11 @@ class PathSearch:
                 elif value is not None:
                     file = Path(str(known.get("__file__") or "<unknown>")).name
                     yield f"{name}, a global of {file}", value
-            yield from closure_variables(function)
-            yield from argument_defaults(function)
+            for name, value in closure_variables(function):
+                yield f"{name}, which {function.__qualname__} is closed over", value
+            for name, value in argument_defaults(function):
+                said = f"which an argument of {function.__qualname__} is by default"
+                yield f"{name}, {said}", value
             yield function.__qualname__, function
 
     def _open(self, path: str, value: Any) -> Iterator[tuple[Any, str]]:
@@ -124,15 +127,17 @@ class PathSearch:
             if is_user_file(vars(value).get("__file__") or ""):
                 yield vars(value), f"{path}."
         elif isinstance(value, FunctionType):
-            yield vars(value), f"{value.__qualname__}."
+            _, mark, said = path.partition(",")
+            yield vars(value), f"{value.__qualname__}{mark}{said}."
             cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
             for name, cell in cells:
                 yield cell, f"{name}, which {value.__qualname__} is closed over"
         else:
             holders, leads, _ = open_value(value)
             for place in holders:
+                _, mark, said = path.partition(",")
                 is_class = isinstance(place, ClassAttributes)
-                at = place.owner.__qualname__ if is_class else path
+                at = f"{place.owner.__qualname__}{mark}{said}" if is_class else path
                 is_itself = place is value and not isinstance(value, local)
                 if type(place) is Fixed:
                     yield place, place.describe(path)

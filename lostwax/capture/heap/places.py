@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from lostwax.bytecode import (
+    Outline,
     argument_defaults,
     closure_variables,
     modules_imported,
     outline,
 )
-from lostwax.cache import PerClass, cached_by_identity
+from lostwax.cache import PerClass
 from lostwax.capture.heap.contents import find_change, key_of, read, read_cell
 from lostwax.capture.heap.edges import OPENERS, open_value
 from lostwax.capture.heap.hidden import CALLS, CLASS, DEFAULTS, Fixed, OpaqueState
@@ -61,41 +62,12 @@ class Change(NamedTuple):
     """Under which key or name something else is in it."""
 
 
-class _CodeBehavior(NamedTuple):
-    """What a function's code may do."""
-
-    sets_attributes: bool
-    computes_names: bool
-    """Of attributes that it sets."""
-    reaches_unknown: bool
-    """It may get at what no name in it leads to."""
-
-
-@cached_by_identity(5000)
-def _classify_code(code: CodeType) -> _CodeBehavior:
-    found = outline(code)
-    computes = not _COMPUTING.isdisjoint(found.names)
-    reaches_unknown = found.has_imports() or not REFLECTIVE_NAMES.isdisjoint(found.names)
-    return _CodeBehavior(computes or found.sets_attributes(), computes, reaches_unknown)
-
-
-REFLECTIVE_NAMES = frozenset(
-    (
-        "globals", "locals", "vars", "eval", "exec", "__import__", "import_module", "modules",
-        "_getframe", "currentframe", "stack", "f_back", "get_objects", "get_referrers",
-        "__globals__", "__closure__",
-    )
-)  # fmt: skip
-"""Code with these names may get at what no name in it leads to."""
-_COMPUTING = frozenset(("setattr", "delattr", "__dict__", "vars", "__setattr__"))
-"""Code with these names may set attributes whose names are computed."""
-
-
 class Places:
     """The places that some values lead to."""
 
-    def __init__(self, watched: Seen, opens_watched: bool = True) -> None:
-        """`watched` are the program's modules; are those opened whose classes are torch's own?"""
+    def __init__(self, watched: Seen, opens_watched: bool = True, follows: bool = True) -> None:
+        """`watched` are the program's modules; are those opened whose classes are torch's own? Are
+        functions followed that we come by, or only those that begin (`begin`)?"""
         self.functions: list[FunctionType] = []
         """The functions that we have come by."""
         self.buffers: list[dict[str, Any]] = []
@@ -107,6 +79,7 @@ class Places:
         """Does one of the functions set attributes?"""
         self._watched = watched
         self._opens_watched = opens_watched
+        self._follows = follows
         self._found: dict[Any, Place] = {}
         self._is_cut = False
         """Is there more than we look at? Then nobody knows what has changed."""
@@ -128,7 +101,15 @@ class Places:
 
     def add(self, name: str, value: Any) -> None:
         """Find the places that a value leads to."""
-        left, seen = [(name, value)], self._seen
+        self._open_all([(name, value)])
+
+    def begin(self, function: FunctionType) -> None:
+        """Find the places that a function leads to which is about to run."""
+        self._note_function(function)
+        self._open_all(self._open_code(function))
+
+    def _open_all(self, left: list[Named]) -> None:
+        seen = self._seen
         while left:
             name, value = left.pop()
             open_it = _OPENERS[type(value)]
@@ -165,18 +146,23 @@ class Places:
         return found
 
     def open_function(self, _: str, function: FunctionType) -> Iterable[Named]:
-        code = function.__code__
-        if not is_user_code(code):  # it may be a decorator's
+        if not is_user_code(function.__code__):  # it may be a decorator's
             return [] if "stands_for" in vars(function) else closure_variables(function)
-        self.functions.append(function)
+        self._note_function(function)
+        return self._open_code(function) if self._follows else ()
+
+    def _note_function(self, function: FunctionType) -> None:
         self.note(function.__name__, vars(function))
         self.note(function.__name__, Fixed(function, DEFAULTS))
-        found: list[Named] = []
         if function.__kwdefaults__:
             self.note(function.__name__, function.__kwdefaults__)
-        if function.__defaults__ or function.__kwdefaults__:
-            found += argument_defaults(function)
+
+    def _open_code(self, function: FunctionType) -> list[Named]:
+        """What a function holds, and what its code names."""
+        self.functions.append(function)
+        found = [*argument_defaults(function)]
         if function.__closure__:
+            code = function.__code__
             is_set = outline(code).nonlocals_set()
             for name, cell in zip(code.co_freevars, function.__closure__, strict=True):
                 if (
@@ -190,9 +176,9 @@ class Places:
         """The globals that a function's code names, and the attributes of Python's modules; `held`
         is what the function holds itself."""
         known, code = function.__globals__, outline(function.__code__)
-        habits = _classify_code(function.__code__)
-        self.sets_attributes |= habits.sets_attributes
-        self.reaches_unknown |= habits.reaches_unknown
+        reaches_unknown = code.has_imports() or code.may_reach_unnamed()
+        self.sets_attributes |= code.sets_attributes() or code.may_set_computed_names()
+        self.reaches_unknown |= reaches_unknown
         named = [(name, known[name]) for name in code.names if name in known]
         modules = [v for _, v in (*named, *held) if isinstance(v, ModuleType)]
         if code.has_imports():
@@ -200,16 +186,16 @@ class Places:
             modules += [sys.modules[name] for name in names if name in sys.modules]
         for name in code.globals_set():
             self.note(name, NamedAttributes(known, (name,)))
-        if habits.reaches_unknown and "globals" in code.names:
+        if reaches_unknown and "globals" in code.names:
             self.note(function.__name__, known)
         found = [each for each in named if not isinstance(each[1], ModuleType)]
-        return found + self._open_python_modules(modules, code.names, habits)
+        return found + (self._open_python_modules(modules, code) if modules else [])
 
-    def _open_python_modules(
-        self, modules: list[ModuleType], names: tuple[str, ...], habits: _CodeBehavior
-    ) -> list[Named]:
-        """What these names are in modules, and in modules that are named in these."""
+    def _open_python_modules(self, modules: list[ModuleType], code: Outline) -> list[Named]:
+        """What the names in the code are in modules, and in modules that are named in these."""
         found, opened = list[Named](), list[ModuleType]()
+        is_computed = code.may_set_computed_names()
+        sets_attributes = is_computed or code.sets_attributes()
         while modules:
             module = modules.pop()
             if module in opened:
@@ -217,10 +203,10 @@ class Places:
             opened.append(module)
             held = vars(module)
             is_users = is_user_file(held.get("__file__") or "")
-            if habits.sets_attributes:
-                is_any = habits.computes_names and is_users
-                self.note(module.__name__, NamedAttributes(held, None if is_any else names))
-            for name in names:
+            if sets_attributes:
+                is_any = is_computed and is_users
+                self.note(module.__name__, NamedAttributes(held, None if is_any else code.names))
+            for name in code.names:
                 value = held.get(name)
                 if isinstance(value, ModuleType):
                     modules.append(value)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from lostwax.capture.heap.contents import ManyPlaces, Stream, fill, key_of
+from lostwax.capture.heap.contents import ManyPlaces, fill, key_of
 from lostwax.capture.heap.edges import (
     CLASSES,
     HOLDERS,
@@ -96,7 +96,6 @@ class Snapshot:
         """The content of `_state` before the capture, and when the call begins (`replace`)."""
         self.tensors: list[TensorAttributeState] = []
         """The tensors that are neither parameters nor buffers."""
-        self.streams: list[Stream] = []
         self.is_cut = False
         """Is there more than we look at?"""
         classes = chain.from_iterable(map(CLASSES.__getitem__, set(map(type, modules))))
@@ -146,9 +145,6 @@ class Snapshot:
                     seen.add(id(each))
                     self._add_tensor(each)
                 continue
-            if IS_STREAM_OR_ARRAY[type(each)] and id(each) not in seen:
-                seen.add(id(each))
-                self.streams.append(Stream(each))
             for part in parts(each):
                 if key_of(part) not in seen:
                     seen.add(key_of(part))
@@ -177,7 +173,6 @@ class Snapshot:
             self._places.is_same()
             and _are_same(self._state, self._state_given)
             and not any(each.describe_changes() for each in self.tensors)
-            and not any(each.is_moved() for each in self.streams)
         )
         return self._is_untouched
 
@@ -194,11 +189,9 @@ class Snapshot:
             if not _holds(container, content):
                 yield container, content
 
-    def list_moved(self) -> list[Any]:
-        """The tensors, iterators and random generators that are not as they were."""
-        moved: list[Any] = [each.tensor for each in self.tensors if each.describe_changes()]
-        streams = [each for each in self.streams if STREAMS[type(each.value)]]
-        return moved + [each.value for each in streams if each.is_moved()]
+    def list_changed_tensors(self) -> list[torch.Tensor]:
+        """The tensors that are not as they were."""
+        return [each.tensor for each in self.tensors if each.describe_changes()]
 
     def list_values(self) -> Iterator[Any]:
         """The values in the containers that modules hold."""
@@ -275,8 +268,6 @@ class Snapshot:
                 fill(container, content)
         for each in self.tensors:
             each.put_back()
-        for stream in self.streams:
-            stream.put_back()
 
 
 def _update(containers: Sequence[dict[str, Any]], contents: Sequence[dict[str, Any]]) -> None:

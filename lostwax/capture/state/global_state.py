@@ -1,80 +1,48 @@
-"""Puts back what the user's functions keep outside of modules: in caches of `functools`, globals,
-containers in globals, variables of enclosing functions, and in objects and classes that they name
-(`context.last = y`). If a capture left its tensors there, eager code would find them.
+"""Puts back what a call has left outside of parameters, buffers and attributes of modules: in
+globals, variables of enclosing functions, defaults, caches of `functools`, and in whatever these
+and the modules lead to (`heap/places.py`). If a capture left its tensors there, eager code would
+find them; and each later capture would find what the first one has left.
 
-We find these places by reading the code of the functions that a call may reach. Must not follow
-what is known only while the code runs.
+Each function is read before it begins. Must not decide what leads where.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
-from types import FunctionType, ModuleType
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from torch import nn
 
-from lostwax.bytecode import argument_defaults, closure_variables
-from lostwax.cache import PerClass
 from lostwax.capture.heap.contents import (
     Stream,
-    are_same,
     describe_consumed,
-    key_of,
-    read,
-    read_cell,
+    list_items,
+    original,
+    read_items,
+    stands_for,
     write,
-    write_item,
 )
-from lostwax.capture.heap.edges import CACHED, CLASSES, IS_STREAM_OR_ARRAY, OBJECTS, parts
+from lostwax.capture.heap.edges import CACHED, FILES, MUTABLE_ARRAYS
 from lostwax.capture.heap.functions import (
     CachedResults,
     ReadFunction,
     cached_results,
     is_plain_since,
 )
-from lostwax.capture.heap.holders import (
-    CONTAINERS,
-    MISSING,
-    NAMED,
-    ClassAttributes,
-    NamedAttributes,
-    items,
-)
+from lostwax.capture.heap.hidden import OpaqueState, TorchSettings
+from lostwax.capture.heap.holders import MISSING, Content
+from lostwax.capture.heap.paths import PathSearch, join_path
+from lostwax.capture.heap.places import Place, Places
 from lostwax.capture.heap.reach import Reach
+from lostwax.capture.heap.values import describe
 from lostwax.capture.python.assignments import line_that_sets
-from lostwax.capture.state.unkept_changes import note_change
+from lostwax.capture.state.module_state import PLAIN
+from lostwax.capture.state.unkept_changes import note_change, note_silent_change
 from lostwax.fake.tensor import FakeTensor
-from lostwax.location import Location, is_user_code, is_user_file
+from lostwax.identity import Seen
 from lostwax.undo.undo import Undo
-
-
-class Kept(NamedTuple):
-    """A variable that the user's code sets, or whose content it changes; as it was."""
-
-    variable: Any
-    """A global, by its name in those of its module, or the cell of a closure. None: what an
-    argument is by default, one for all calls."""
-    name: str
-    where: str
-    """Whose it is: "a global of model.py"."""
-    value: Any
-    content: Any
-    """What was in a container; where an iterator or random generator stood."""
-
-    def find_value(self) -> Any:
-        if self.variable is None:
-            return self.value
-        ((_, value),) = read(self.variable)
-        return value
-
-    def is_other(self) -> bool:
-        """Is it another object now, or is something else in it?"""
-        now = self.find_value()
-        has_content = self.content is not None and not isinstance(self.content, Stream)
-        return now is not self.value or (has_content and not are_same(items(now), self.content))
 
 
 class SavedLruCache(NamedTuple):
@@ -90,284 +58,139 @@ class SavedLruCache(NamedTuple):
         return is_more and not is_plain_since(self.results, self.function)
 
 
-SavedVariables = dict[Any, Kept | SavedLruCache]
-"""The places, and what was read there."""
+class OutsideState:
+    """What functions reach outside of modules, each place as it was before one began that reaches
+    it; and what modules hold that snapshots do not know of."""
 
+    def __init__(self, reach: Reach, modules: Sequence[nn.Module], undo: Undo) -> None:
+        """To be made before what modules hold is changed, so that this was put back when we
+        look."""
+        self.caches: dict[Any, SavedLruCache] = {}
+        self.is_told = False
+        """Is the user told of more than tensors? (A capture that fails is made again or raises.)"""
+        self.watched = Seen()
+        for each in modules:
+            self.watched.add(each)
+        self.places = Places(self.watched, opens_watched=False, follows=False)
+        self._reach, self._modules, self._undo = reach, modules, undo
+        undo.add(self._put_back)
+        reach.add_look(self._look)
 
-def restore_later(reach: Reach, undo: Undo) -> SavedVariables:
-    """Read what functions keep outside of modules, each before it runs, and put it back in the end.
-    Returns what was read, as it comes."""
-    before: SavedVariables = {}
-
-    def look(found: ReadFunction) -> None:
-        if isinstance(found.function, CACHED):
-            before.setdefault(id(found.function), _read_cache(found.function))
+    def _look(self, found: ReadFunction) -> None:
+        function = found.function
+        if isinstance(function, CACHED):
+            if function not in self.caches:
+                self.caches[function] = SavedLruCache(
+                    function, function.cache_info().misses, cached_results(function)
+                )
+            self.places.add(function.__name__, function)
         else:
-            for variable, name, where in _find_variables(found):
-                if key_of(variable) not in before:
-                    ((_, value),) = read(variable)
-                    before[key_of(variable)] = _read_variable(variable, name, where, value)
-            where = f"which an argument of {found.function.__qualname__} is by default"
-            for name, value in argument_defaults(found.function):
-                if (type(value) in CONTAINERS or IS_STREAM_OR_ARRAY[type(value)]) and id(
-                    value
-                ) not in before:
-                    before[id(value)] = _read_variable(None, name, where, value)
+            self.places.begin(function)
 
-    undo.add(partial(_put_back_all, before, undo))
-    reach.add_look(look)
-    return before
+    def _put_back(self) -> None:
+        for cached in self.caches.values():
+            if cached.is_other():
+                cached.function.cache_clear()  # the capture's results have no data
+                name = cached.function.__name__
+                note_silent_change(f"{name}, which has a cache, keeps a tensor or an object in it")
+        for _, place in [*self.places.list_changes({})]:
+            before, after = list_items(place.content), read_items(place.value)
+            if before is None or after is None:
+                self._tell_of_content(place)
+                write(place.value, place.content)
+            elif changed := [*_list_changed(before, after)]:
+                self._tell_of_items(place, changed)
+                write(place.value, [*_list_restored(before, after)])
 
+    # ----------------------------------------------------------------------------------- the texts
 
-def warn_of_changed_numbers(reach: Reach, before: SavedVariables, undo: Undo) -> None:
-    """Tell of numbers that have changed: what was computed with them is baked in."""
-    for each in before.values():
-        if isinstance(each, SavedLruCache):
-            continue
-        if isinstance(each.content, Stream):
-            if each.content.is_moved():
-                undo.notes.append(describe_consumed(each.content, f"{each.name}, {each.where}"))
-        elif not _holds_fakes(now := each.find_value()):
-            changed = _describe_change(each.name, each.where, now, each.value, each.content)
-            if changed is not None:
-                line = line_that_sets(each.name, reach.functions)
-                undo.notes.append(_describe_setting(changed, line))
+    def _tell_of_content(self, place: Place) -> None:
+        name, holder, content = place
+        if isinstance(content, Stream) or isinstance(holder, (*MUTABLE_ARRAYS, *FILES)):
+            if self.is_told:
+                self._tell(describe_consumed(holder, self._find_label(place)))
+        elif isinstance(holder, OpaqueState) and any(map(leads_to_fake, holder.leads_to())):
+            kind = type(holder.owner).__name__
+            self._tell(
+                f"the module keeps a tensor in {self._find_label(place)}, a {kind}; a program "
+                "leaves nothing there. It has no data, and is still in it: take it out."
+            )
+        elif not isinstance(holder, TorchSettings):  # which others put back
+            self._note(name)
 
+    def _tell_of_items(self, place: Place, changed: Sequence[tuple[Any, Any, Any]]) -> None:
+        """Tell of the first tensor, or else of the first number or word, in a place."""
+        for key, _, now in changed:
+            if leads_to_fake(now):
+                label = self._find_label(place, key if self._has_attributes(place) else None)
+                said = f"{label}; a program leaves nothing there, and {label.partition(',')[0]} is"
+                self._tell(f"the module keeps a tensor in {said} as it was before the export.")
+                return
+        if not self.is_told:
+            return
+        for key, was, now in changed:
+            if all(each is MISSING or isinstance(each, PLAIN) for each in (was, now)):
+                called = key if self._has_attributes(place) else place.name
+                line = line_that_sets(called, self._reach.functions)
+                at = "" if line is None else f" ({line})"
+                self._tell(
+                    f"the module sets {self._find_label(place, key)}, from {describe(was)} to "
+                    f"{describe(now)}{at}; the program does not: every run of it computes with "
+                    "what it was at capture. A buffer would be kept."
+                )
+                return
+        self._note(place.name)
 
-def _put_back_all(before: SavedVariables, undo: Undo) -> None:
-    for each in before.values():
-        if isinstance(each, SavedLruCache):
-            if each.is_other():
-                each.function.cache_clear()  # the capture's results have no data
-                name = each.function.__name__
-                note_change(f"{name}, which has a cache, keeps a tensor or an object in it")
-        else:
-            if isinstance(each.content, Stream):
-                each.content.put_back()
-            if each.is_other():
-                _put_back(each, undo)
+    def _tell(self, text: str) -> None:
+        if not note_change(text):
+            self._undo.notes.append(text)
 
+    def _note(self, name: str) -> None:
+        if self.is_told:
+            note_silent_change(f"the module changes {name}")
 
-def _read_variable(variable: Any, name: str, where: str, value: Any) -> Kept:
-    if IS_STREAM_OR_ARRAY[type(value)]:
-        return Kept(variable, name, where, value, Stream(value))
-    return Kept(variable, name, where, value, items(value) if type(value) in CONTAINERS else None)
+    def _find_label(self, place: Place, key: Any = None) -> str:
+        """How the user would write what is under a key in a place."""
+        path = self._paths.find(place.value) or place.name
+        path = path if key in (None, "", place.name) else join_path(path, key)
+        return f"its attribute {path[5:]}" if path.startswith("self.") else path
 
+    def _has_attributes(self, place: Place) -> bool:
+        """Is it an object's attributes, and no container or variable?"""
+        return self._paths.find(place.value).endswith(".")
 
-def _read_cache(function: Any) -> SavedLruCache:
-    return SavedLruCache(function, function.cache_info().misses, cached_results(function))
-
-
-def _put_back(kept: Kept, undo: Undo) -> None:
-    now = kept.find_value()
-    keeps_tensors = _holds_fakes(now)
-    if now is not kept.value:
-        write(kept.variable, [(kept.name, kept.value)])
-    else:
-        write(now, kept.content)
-    if keeps_tensors:
-        _tell_of_tensor(kept.name, kept.where, undo)
-    else:  # numbers are told of (`warn_of_changed_numbers`)
-        note_change(f"the module changes {kept.name}, {kept.where}")
-
-
-def _describe_change(
-    name: str, where: str, now: Any, was: Any, content: list[tuple[Any, Any]] | None
-) -> str | None:
-    """The change of a number, or of the first one that changed in a container; else None."""
-    if type(was) in _NUMBERS and type(now) in _NUMBERS and was != now:
-        return f"{name}, {where}, from {was!r} to {now!r}"
-    if content is None or type(now) is not type(was):
-        return None
-    there = dict(items(now))
-    inner = (_describe_change(f"{name}[{k!r}]", where, there.get(k), v, None) for k, v in content)
-    return next(filter(None, inner), None)
+    @cached_property
+    def _paths(self) -> PathSearch:
+        return PathSearch(self._modules, {}, self._reach.functions)
 
 
-def _describe_setting(changed: str, line: Location | None) -> str:
-    return (
-        f"the module sets {changed}{'' if line is None else f' ({line})'}; the program does not: "
-        "every run of it computes with what it was at capture. A buffer would be kept."
-    )
+def leads_to_fake(value: Any) -> bool:
+    """Is it a capture's tensor, or does it lead to one?"""
+    found = Places(Seen(), follows=False)
+    found.add("", value)
+    return bool(found.fakes)
 
 
-_NUMBERS = (int, float)
+def _list_changed(before: Content, after: Content) -> Iterator[tuple[Any, Any, Any]]:
+    """The keys under which something else is, with what was and what is there. Fakes that were
+    there are the state's, which is put back by others; modules that were imported stay."""
+    old, new = dict(before), dict(after)
+    for key in {**old, **new}:
+        was, now = old.get(key, MISSING), new.get(key, MISSING)
+        if was is not now and not stands_for(now, was) and not _stays(was, now):
+            yield key, was, now
+    if old.keys() == new.keys() and [*old] != [*new]:
+        yield None, None, [*new]
 
 
-def _holds_fakes(value: Any, depth: int = 2) -> bool:
-    if type(value) is FakeTensor:
-        return True
-    if isinstance(value, nn.Module):  # the call has made it
-        state = (*value.parameters(), *value.buffers())
-        return any(type(each) is FakeTensor for each in state)
-    if depth == 0 or type(value) not in (*CONTAINERS, tuple):
-        return False
-    return any(_holds_fakes(each, depth - 1) for _, each in items(value))
+def _list_restored(before: Content, after: Content) -> Iterator[tuple[Any, Any]]:
+    old, new = dict(before), dict(after)
+    for key, was in before:
+        now = new.get(key, MISSING)
+        yield key, now if _stays(was, now) else original(was)
+    yield from [(key, now) for key, now in after if key not in old and _stays(MISSING, now)]
 
 
-# ------------------------------------------------------------------------------- reading the code
-
-
-def _find_variables(found: ReadFunction) -> Iterator[tuple[Any, str, str]]:
-    """The variables in which a function keeps something, with their names and whose they are."""
-    function, code = found.function, found.code
-    for name in _find_written_globals(found):
-        yield NamedAttributes(function.__globals__, (name,)), name, _describe_globals(function)
-    if function.__closure__ is not None:
-        stores = code.nonlocals_set()
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
-            if name in stores or IS_STREAM_OR_ARRAY[type(read_cell(cell))]:
-                yield cell, name, f"which {function.__qualname__} is closed over"
-
-
-def _describe_globals(function: FunctionType) -> str:
-    return f"a global of {Path(str(function.__globals__.get('__file__') or '<unknown>')).name}"
-
-
-def _find_written_globals(found: ReadFunction) -> set[str]:
-    """The globals that a function sets, changes or takes a value from, as far as names tell."""
-    _, code, named, classes, _ = found
-    names = code.globals_set()
-    if any(map(IS_STREAM_OR_ARRAY.__getitem__, classes)):
-        names.update([name for name, value in named.items() if IS_STREAM_OR_ARRAY[type(value)]])
-    may_change = not CONTAINERS.isdisjoint(classes)
-    if may_change and code.may_change_containers():
-        names.update([name for name, value in named.items() if type(value) in CONTAINERS])
-    return names
-
-
-# ------------------------------------------------------------------- objects that functions name
-
-
-_DEPTH = 2
-"""How far we look: into an object, and into what its attributes hold."""
-_PLAIN_NUMBERS = frozenset((bool, int, float))
-
-
-class HeldPlace(NamedTuple):
-    """The attributes of an object or class, or a container in one of these, as it was."""
-
-    holder: Any
-    label: str
-    """As Python writes it."""
-    where: str
-    is_object: bool
-    before: list[tuple[Any, Any]]
-
-    def name_item(self, key: Any) -> str:
-        return f"{self.label}.{key}" if self.is_object else f"{self.label}[{key!r}]"
-
-
-def restore_objects_later(reach: Reach, undo: Undo) -> None:
-    """Read the objects that functions name, each before it runs, and put tensors and numbers in
-    them back in the end: the rest of such an object may have to stay as it is. To be called before
-    what modules hold is read, so that this was put back when we look."""
-    places: dict[int, HeldPlace] = {}
-
-    def look(found: ReadFunction) -> None:
-        for name, where, value in _find_named(found):
-            _open(places, name, where, value)
-
-    undo.add(partial(_put_places_back, places, reach, undo))
-    reach.add_look(look)
-
-
-def _find_named(found: ReadFunction) -> Iterator[tuple[str, str, Any]]:
-    """What a function names and may keep something in, with its name and where it has it from."""
-    function = found.function
-    if type(function) is not FunctionType:
-        return
-    sets = found.code.sets_attributes() or "setattr" in found.code.names
-    for name, value in found.named.items():
-        if (may_keep := _HOLDS_USER_STATE[type(value)]) is not None and may_keep(value, sets):
-            yield name, _describe_globals(function), value
-    for name, value in argument_defaults(function):
-        if (may_keep := _HOLDS_USER_STATE[type(value)]) is not None and may_keep(value, sets):
-            yield name, f"which an argument of {function.__qualname__} is by default", value
-    for name, value in closure_variables(function) if function.__closure__ else ():
-        may_keep = _HOLDS_USER_STATE[type(value)] if name != "__class__" else None
-        if may_keep is not None and may_keep(value, sets):
-            yield name, f"which {function.__qualname__} is closed over", value
-
-
-def _choose_question(cls: type) -> Callable[[Any, bool], bool] | None:
-    """Whether a function may keep something in an object of this class hangs on the object and on
-    whether it sets attributes at all: methods set those of objects and classes, but nobody else
-    those of functions and modules. None: no function does."""
-    if cls is FunctionType:
-        return lambda value, sets: sets and is_user_code(value.__code__)
-    if cls is ModuleType:
-        return lambda value, sets: (
-            sets and is_user_file(str(getattr(value, "__file__", "<frozen>")))
-        )
-    if issubclass(cls, (partial, CACHED)):
-        return lambda value, sets: sets
-    if issubclass(cls, type):
-        return lambda value, sets: bool(CLASSES[value])
-    is_plain = OBJECTS[cls] and not issubclass(cls, nn.Module)
-    return (lambda value, sets: True) if is_plain else None
-
-
-_HOLDS_USER_STATE = PerClass(__name__, "may keep", _choose_question)
-
-
-def _open(
-    places: dict[int, HeldPlace], label: str, where: str, value: Any, depth: int = _DEPTH
-) -> None:
-    is_container = type(value) in CONTAINERS
-    for holder in [value] if is_container else _find_holders(value):
-        if key_of(holder) in places:
-            continue
-        place = HeldPlace(holder, label, where, not is_container, items(holder))
-        places[key_of(holder)] = place
-        if depth == 1 or isinstance(value, ModuleType):
-            continue
-        for key, each in place.before:
-            is_own = not (isinstance(key, str) and key.startswith("__"))
-            is_plain = OBJECTS[type(each)] and not isinstance(each, nn.Module)
-            if is_own and (is_plain or type(each) in CONTAINERS):
-                _open(places, place.name_item(key), where, each, depth - 1)
-
-
-def _find_holders(value: Any) -> list[Any]:
-    if isinstance(value, type):
-        return [ClassAttributes(each) for each in CLASSES[value]]
-    has_attributes = isinstance(value, (FunctionType, ModuleType, partial, CACHED))
-    return [vars(value)] if has_attributes else parts(value)
-
-
-def _put_places_back(places: dict[int, HeldPlace], reach: Reach, undo: Undo) -> None:
-    for place in places.values():
-        if isinstance(place.holder, NAMED):
-            _put_attributes_back(place, reach, undo)
-        elif _holds_fakes(place.holder) and not are_same(items(place.holder), place.before):
-            write(place.holder, place.before)
-            _tell_of_tensor(place.label, place.where, undo)
-
-
-def _put_attributes_back(place: HeldPlace, reach: Reach, undo: Undo) -> None:
-    before = dict(place.before)
-    for key, now in items(place.holder):
-        was = before.get(key, MISSING)
-        if now is was:
-            continue
-        label = place.name_item(key)
-        if _holds_fakes(now):
-            _tell_of_tensor(label, place.where, undo)
-        elif type(now) in _PLAIN_NUMBERS and type(was) in _PLAIN_NUMBERS and now != was:
-            line = line_that_sets(str(key), reach.functions)
-            text = _describe_setting(f"{label}, {place.where}, from {was!r} to {now!r}", line)
-            if not note_change(text):
-                undo.notes.append(text)
-        else:
-            continue
-        write_item(place.holder, key, was)
-
-
-def _tell_of_tensor(label: str, where: str, undo: Undo) -> None:
-    text = (
-        f"the module keeps a tensor in {label}, {where}; a program leaves nothing there, and "
-        f"{label} is as it was before the export."
-    )
-    if not note_change(text):
-        undo.notes.append(text)
+def _stays(was: Any, now: Any) -> bool:
+    """Is it nothing that we put back?"""
+    return type(was) is FakeTensor or isinstance(now, ModuleType)

@@ -16,11 +16,13 @@ import torch
 from torch import nn
 
 from lostwax.cache import PerClass
-from lostwax.capture.heap.contents import describe_consumed
+from lostwax.capture.heap.contents import stands_for
+from lostwax.capture.heap.held_by_modules import open_unsnapshotted
 from lostwax.capture.heap.holders import MISSING
+from lostwax.capture.heap.places import Places
 from lostwax.capture.heap.snapshot import REGISTRIES, HeldValue, Snapshot
 from lostwax.capture.python.assignments import line_that_sets
-from lostwax.capture.state.unkept_changes import note_change, warn_of_change
+from lostwax.capture.state.unkept_changes import note_change, note_silent_change, warn_of_change
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, storage_key
@@ -121,12 +123,13 @@ class ModuleState:
                 else:
                     persistent[path] = tensor
 
-    def replace(self, fakes: Mapping[int, torch.Tensor], undo: Undo) -> None:
-        """Replace each parameter and buffer by its fake (found by the tensor's id) until the
-        end."""
+    def replace(self, fakes: Mapping[int, torch.Tensor], places: Places, undo: Undo) -> None:
+        """Replace each parameter and buffer by its fake (found by the tensor's id) until the end.
+        What modules hold and we do not know all of is added to the places."""
         saved = self._saved = Snapshot(self.modules)
         undo.add(saved.restore)
         saved.replace(fakes)
+        open_unsnapshotted(places, self.modules, saved)
 
     def find_changes(
         self,
@@ -142,7 +145,6 @@ class ModuleState:
         if self._saved.is_untouched():
             return {}, []
         self._check_tensors(self._saved)
-        self._tell_of_streams(self._saved)
         found = self.find_reassigned(fakes)
         self.check_memory_apart(fakes)
         read = [*read, *(tensor for tensor in found.values() if is_from_outside(tensor))]
@@ -289,19 +291,17 @@ class ModuleState:
         within a container: a program loses them, too."""
         own = {id(fake): tensor for tensor, fake in fakes.items()}
         for values in self._values_now(saved):
-            changed = (each for each in values if _is_changed_value(each) or _is_moved(each, own))
-            if (at := next(changed, None)) is not None:
+            others = [each for each in values if _is_other(each)]
+            changed = (each for each in others if _is_changed_value(each) or _is_moved(each, own))
+            if (at := next(changed, None)) is None:
+                if objects := [each for each in others if not isinstance(each.value, torch.Tensor)]:
+                    note_silent_change(f"the module changes its attribute {objects[0].where}")
+            else:
                 text = _TAKEN_AWAY if at.value is MISSING else _KEPT_VALUE
                 text = _MOVED if isinstance(at.value, torch.Tensor) else text
                 line = line_that_sets(_name_in_code(at), ran)
                 told = "" if line is None else f" ({line})"
                 warn_of_change(text.format(at.where, at.before, at.value, told))
-
-    def _tell_of_streams(self, saved: Snapshot) -> None:
-        moved = {id(each.value): each for each in saved.streams if each.is_moved()}
-        for at in chain.from_iterable(self._values_now(saved)) if moved else ():
-            if (stream := moved.pop(id(at.value), None)) is not None:
-                warn_of_change(describe_consumed(stream, f"its attribute {at.where}"))
 
     def _values_now(self, saved: Snapshot) -> Iterator[Iterator[HeldValue]]:
         """What modules and their classes hold now, attribute by attribute."""
@@ -366,11 +366,15 @@ def _attribute_values(
             yield saved.held_values(prefix + name, name, value, was)
 
 
+def _is_other(at: HeldValue) -> bool:
+    return at.value is not at.before and not stands_for(at.value, at.before)
+
+
 def _is_changed_value(at: HeldValue) -> bool:
     """Is it a plain value that was a different one, or a value that is gone?"""
     if at.value is MISSING:
         return isinstance(at.before, (*PLAIN, torch.Tensor))
-    if not isinstance(at.value, PLAIN) or at.value is at.before:
+    if not isinstance(at.value, PLAIN):
         return False
     return type(at.value) is not type(at.before) or at.value != at.before
 

@@ -38,8 +38,8 @@ def collect_changes(undo: Undo, hears_all: bool = True) -> list[str]:
     return heard
 
 
-def note_warnings(work: Callable[[], T]) -> tuple[T, list[str]]:
-    """What the work gives, and the changes that were warned of."""
+def note_changes(work: Callable[[], T]) -> tuple[T, list[str]]:
+    """What the work gives, and the changes that the next call may find."""
     told: list[str] = []
     token = _told.set(told)
     try:
@@ -55,6 +55,14 @@ def note_change(text: str) -> bool:
         return False
     listener.heard.append(text)
     return True
+
+
+def note_silent_change(text: str) -> None:
+    """Note a change that nobody is warned of. If the program keeps tensors, the next call is tried,
+    as it is after a warning."""
+    told = _told.get()
+    if not note_change(text) and told is not None:
+        told.append(text)
 
 
 def warn_of_change(text: str) -> None:

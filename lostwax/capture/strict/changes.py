@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -18,14 +17,14 @@ from torch import nn
 
 from lostwax.capture.example_call import argument_names
 from lostwax.capture.heap.contents import list_items, read_items, stands_for, write
-from lostwax.capture.heap.edges import GENERATORS, IS_CALLED, STREAMS
+from lostwax.capture.heap.edges import GENERATORS, STREAMS
 from lostwax.capture.heap.functions import cached_results, is_plain
 from lostwax.capture.heap.hidden import Fixed, OpaqueState
 from lostwax.capture.heap.holders import MISSING, ClassAttributes, SlotAttributes
 from lostwax.capture.heap.moment import Moment
 from lostwax.capture.heap.paths import PathSearch, join_path
 from lostwax.capture.heap.values import describe, describe_all
-from lostwax.capture.state.global_state import SavedLruCache
+from lostwax.capture.state.global_state import OutsideState
 from lostwax.capture.state.root_module import forward_of
 from lostwax.capture.trace.tracer import Tracer
 
@@ -53,10 +52,9 @@ class Before:
 
     def __init__(self, tracer: Tracer, arguments: Mapping[str, Any]) -> None:
         self._modules = tracer.python.modules
-        values = {**_find_called(self._modules), **arguments}
-        self._moment = Moment(tracer.python.reachable, values.items())
+        self._moment = Moment(tracer.python.reachable, arguments.items())
         self._reach = tracer.python.reach
-        self._kept = tracer.python.kept
+        self._outside = tracer.python.outside
         self._arguments = arguments
 
     @property
@@ -85,8 +83,8 @@ class Before:
         return any(holder is m._buffers or holder is m._parameters for m in self._modules)
 
     def _changed_caches(self) -> Iterator[Change]:
-        for each in self._kept.values():
-            if isinstance(each, SavedLruCache) and each.is_other():
+        for each in self._outside.caches.values():
+            if each.is_other():
                 counts = len(each.results or ()), len(cached_results(each.function) or ())
                 old, new = (f"{n} result{'s' * (n != 1)}" for n in counts)
                 kept = f"{new}, with tensors or objects among them"
@@ -132,22 +130,6 @@ class Before:
         if isinstance(holder, dict) and before.keys() == after.keys() and [*before] != [*after]:
             old, new = (f"the order {describe_all([*each])}" for each in (before, after))
             yield Change(path.rstrip("."), _last_name(path, name), old, new, path, holder)
-
-
-def _find_called(modules: Sequence[nn.Module]) -> dict[str, Any]:
-    """The functions, methods and references that modules hold, which lead to other objects."""
-    held = [*map(vars, modules)]
-    kinds = {*map(type, chain.from_iterable(map(dict.values, held)))}
-    wanted = {cls for cls in kinds if IS_CALLED[cls]}
-    if not wanted:
-        return {}
-    pairs = [
-        (name, value)
-        for each in held
-        for name, value in each.items()
-        if type(value) in wanted and name != "_compiled_call_impl"  # it tells of calls
-    ]
-    return {f"{name}{' ' * i}": value for i, (name, value) in enumerate(pairs)}
 
 
 def name_arguments(

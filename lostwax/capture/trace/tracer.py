@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from lostwax.capture.heap.moment import ReachableState
     from lostwax.capture.heap.reach import Reach
-    from lostwax.capture.state.global_state import SavedVariables
+    from lostwax.capture.state.global_state import OutsideState
 
 _function_modes: Any = torch._C._len_torch_function_stack
 _dispatch_modes: Any = torch._C._len_torch_dispatch_stack
@@ -67,12 +67,12 @@ class UserPython:
     """The Python that one capture runs: the program's modules, the functions that it may run, and
     the variables that these keep something in, as they were."""
 
-    __slots__ = ("_reachable", "kept", "modules", "reach")
+    __slots__ = ("_reachable", "modules", "outside", "reach")
 
-    def __init__(self, modules: Sequence[nn.Module], reach: Reach, kept: SavedVariables) -> None:
+    def __init__(self, modules: Sequence[nn.Module], reach: Reach, outside: OutsideState) -> None:
         self.modules = modules
         self.reach = reach
-        self.kept = kept
+        self.outside = outside
         self._reachable: ReachableState | None = None
 
     @property
@@ -81,7 +81,7 @@ class UserPython:
         if self._reachable is None:
             from lostwax.capture.heap.moment import ReachableState
 
-            self._reachable = ReachableState(self.modules, self.reach)
+            self._reachable = ReachableState(self.modules, self.reach, self.outside)
         return self._reachable
 
 

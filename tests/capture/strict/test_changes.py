@@ -300,7 +300,7 @@ CASES = [
     (_set_item, "TABLE['n'], a global of test_changes.py: 1 -> 2", "mark: item"),
     (_set_deep, "TABLE['deep'][0]['k'], a global of test_changes.py: 1 -> 'other'", "mark: deep"),
     (_add_key, "TABLE['new'], a global of test_changes.py: nothing -> 3", "mark: key"),
-    (_set_class, "Counter.n: 0 -> 1", "mark: class"),
+    (_set_class, "Counter.n, a global of test_changes.py: 0 -> 1", "mark: class"),
     (_set_own_class, "Of.calls: nothing -> 1", "mark: own class"),
     (_set_object, "COUNTER.count, a global of test_changes.py: 0 -> 7", "mark: object"),
     (_set_slot, "SLOTTED.a, a global of test_changes.py: 1 -> 2", "mark: slot"),
@@ -329,7 +329,9 @@ def test_a_variable_of_the_function_around() -> None:
         return x
 
     check_refused(Of(forward), "forward is closed over: 0 -> 1", "mark: closure")
-    check_refused(Of(listing), "seen: [1] -> [1, a tensor f32[3, 4]]", "mark: closure list")
+    check_refused(
+        Of(listing), "over: [1] -> [1, a tensor f32[3, 4]]", "mark: closure list"
+    )
     assert (n, seen) == (0, [1])
 
 
@@ -462,7 +464,7 @@ def test_hooks() -> None:
     calls: list[int] = []
     module = nn.Sequential(nn.Linear(4, 4))
     module[0].register_forward_hook(lambda *_: calls.append(1))  # mark: hook
-    check_refused(module, "calls: [] -> [1]", "mark: hook")
+    check_refused(module, "is closed over: [] -> [1]", "mark: hook")
 
     def forward(self: Any, x: Tensor) -> Tensor:
         self.part.register_forward_hook(print)

@@ -304,28 +304,29 @@ class HeldObjects:
         self.objects: list[Any] = []
         self.shape: list[Any] = []
         """The lengths and keys of all containers."""
-        self._seen: set[Any] = set()
-        for module in root.modules():
-            self._add(vars(module))
+        self._add([vars(module) for module in root.modules()])
         self.logged = [_as_logged(tracer, each) for each in self.objects]
         """The objects, with tensors as values of the log and symbolic numbers as expressions."""
 
-    def _add(self, value: Any) -> None:
-        if isinstance(value, set) and any(isinstance(v, torch.Tensor) for v in value):
-            raise NotACache("it is in a set")
-        for part in parts(value):
-            if isinstance(part, tuple):
-                for each in part:
-                    self._add(each)
-            elif key_of(part) not in self._seen and not isinstance(part, set):
-                self._seen.add(key_of(part))
-                pairs = items(part)
-                self.places += [(part, name) for name, _ in pairs]
-                self.objects += [each for _, each in pairs]
-                self.shape += [len(pairs), *(name for name, _ in pairs)]
-                for _, each in pairs:
-                    if HOLDERS[type(each)] or isinstance(each, FakeTensor):
-                        self._add(each)
+    def _add(self, left: list[Any]) -> None:
+        seen = set[Any]()
+        left.reverse()
+        while left:
+            value = left.pop()
+            if isinstance(value, set) and any(isinstance(v, torch.Tensor) for v in value):
+                raise NotACache("it is in a set")
+            inner: list[Any] = []
+            for part in parts(value):
+                if isinstance(part, tuple):
+                    inner += part
+                elif key_of(part) not in seen and not isinstance(part, set):
+                    seen.add(key_of(part))
+                    pairs = items(part)
+                    self.places += [(part, name) for name, _ in pairs]
+                    self.objects += [each for _, each in pairs]
+                    self.shape += [len(pairs), *(name for name, _ in pairs)]
+                    inner += [each for _, each in pairs if HOLDERS[type(each)]]
+            left += reversed(inner)
 
     def numbers(self) -> Iterator[Any]:
         """The symbolic numbers among the objects."""

@@ -196,11 +196,14 @@ def _write_tensor(place: TensorAttributes, content: Content) -> None:
     _write_named(place, [*gone, *content])
 
 
+def _read_variable(variable: ContextVar[Any]) -> Content:
+    by_default = Context().run(variable.get, MISSING)
+    return [("", variable.get(by_default))]
+
+
 def _write_variable(variable: ContextVar[Any], content: Content) -> None:
     ((_, value),) = content
-    if value is MISSING:  # nothing unsets it; in no context is what it is by default
-        value = Context().run(variable.get, None)
-    variable.set(value)
+    variable.set(None if value is MISSING else value)  # nothing unsets it
 
 
 def _read_array(array: Any) -> Any:
@@ -251,7 +254,7 @@ _KNOWN: dict[type, _Accessors] = {
     CellType: _Accessors(lambda cell: [("", read_cell(cell))], _write_cell),
     NamedAttributes: _Accessors(_read_named, _write_named),
     TensorAttributes: _Accessors(lambda place: select_attributes(place.held), _write_tensor),
-    ContextVar: _Accessors(lambda variable: [("", variable.get(MISSING))], _write_variable),
+    ContextVar: _Accessors(_read_variable, _write_variable),
     local: _Accessors(
         lambda value: dict(vars(value)), lambda value, content: fill(vars(value), dict(content))
     ),

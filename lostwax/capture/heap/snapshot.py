@@ -210,40 +210,28 @@ class Snapshot:
         else:
             yield at
 
-    def _held_values(self, at: HeldValue, seen: set[int]) -> Iterator[HeldValue]:
-        value = at.value
-        cls = type(value)
-        if not HOLDERS[cls] or isinstance(value, torch.Tensor) or STREAMS[cls]:
-            yield at
-            return
-        if IS_STREAM_OR_ARRAY[cls]:  # an array, of a class of its own it may have attributes
-            yield at
-        is_like = type(at.before) is type(value)
-        for part, before in zip(parts(value), parts(at.before if is_like else value), strict=True):
-            if key_of(part) not in seen and len(seen) < _MOST:
-                seen.add(key_of(part))
-                contents = self._contents_before
-                known = contents.get(key_of(part), contents.get(key_of(before)))
-                if isinstance(part, tuple):
-                    known = before if is_like else None
-                yield from self._members(at, part, known, seen)
-
-    def _members(self, at: HeldValue, part: Any, known: Any, seen: set[int]) -> Iterator[HeldValue]:
-        """The values in a container now, and those that are gone."""
-        is_attribute = part is not at.value
-        before = {} if known is None or not _is_comparable(part, known) else dict(items(known))
-        now = dict(items(part))
-        all_of_them = frozenset(map(id, before.values()))
-        for key, value in [
-            *now.items(),
-            *((key, MISSING) for key in before if key not in now),
-        ]:
-            was = before.get(key, MISSING)
-            if is_attribute:
-                there = HeldValue(f"{at.where}.{key}", key, value, was, frozenset((id(was),)), True)
-            else:
-                there = HeldValue(f"{at.where}[{key!r}]", at.name, value, was, all_of_them, False)
-            yield from self._held_values(there, seen)
+    def _held_values(self, first: HeldValue, seen: set[int]) -> Iterator[HeldValue]:
+        left = [first]
+        while left:
+            at = left.pop()
+            value, cls = at.value, type(at.value)
+            if not HOLDERS[cls] or isinstance(value, torch.Tensor) or STREAMS[cls]:
+                yield at
+                continue
+            if IS_STREAM_OR_ARRAY[cls]:  # an array, of a class of its own it may have attributes
+                yield at
+            is_like = type(at.before) is cls
+            was = at.before if is_like else value
+            inner: list[HeldValue] = []
+            for part, before in zip(parts(value), parts(was), strict=True):
+                if key_of(part) not in seen and len(seen) < _MOST:
+                    seen.add(key_of(part))
+                    contents = self._contents_before
+                    known = contents.get(key_of(part), contents.get(key_of(before)))
+                    if isinstance(part, tuple):
+                        known = before if is_like else None
+                    inner += _list_members(at, part, known)
+            left += reversed(inner)
 
     def content_before(self, container: Any) -> Any:
         """What was in a container before the call."""
@@ -289,6 +277,19 @@ def _holds(container: Any, content: Any) -> bool:
     if size(container) != len(content) or not all(map(is_, members(container), members(content))):
         return False
     return not isinstance(container, NAMED) or [*map(_KEY, items(container))] == [*content]
+
+
+def _list_members(at: HeldValue, part: Any, known: Any) -> Iterator[HeldValue]:
+    """The values in a container now, and those that are gone."""
+    before = {} if known is None or not _is_comparable(part, known) else dict(items(known))
+    now = dict(items(part))
+    all_of_them = frozenset(map(id, before.values()))
+    for key in {**now, **before}:
+        value, was = now.get(key, MISSING), before.get(key, MISSING)
+        if part is at.value:
+            yield HeldValue(f"{at.where}[{key!r}]", at.name, value, was, all_of_them, False)
+        else:
+            yield HeldValue(f"{at.where}.{key}", key, value, was, frozenset((id(was),)), True)
 
 
 def _is_comparable(part: Any, known: Any) -> bool:

@@ -155,7 +155,7 @@ def test_a_deep_nesting_is_opened() -> None:
         inner.append(x * 2)
         return x + len(deep)
 
-    with pytest.warns(UserWarning, match="keeps a tensor in"):
+    with pytest.raises(CaptureError, match="keeps a tensor in the attribute closure"):
         lostwax.export(function, (X,))
     assert inner == []
 

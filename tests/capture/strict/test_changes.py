@@ -329,9 +329,7 @@ def test_a_variable_of_the_function_around() -> None:
         return x
 
     check_refused(Of(forward), "forward is closed over: 0 -> 1", "mark: closure")
-    check_refused(
-        Of(listing), "over: [1] -> [1, a tensor f32[3, 4]]", "mark: closure list"
-    )
+    check_refused(Of(listing), "over: [1] -> [1, a tensor f32[3, 4]]", "mark: closure list")
     assert (n, seen) == (0, [1])
 
 

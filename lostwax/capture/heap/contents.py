@@ -15,7 +15,7 @@ from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from contextvars import Context, ContextVar
+from contextvars import ContextVar
 from itertools import chain, compress, filterfalse
 from operator import is_, not_
 from threading import local
@@ -197,8 +197,10 @@ def _write_tensor(place: TensorAttributes, content: Content) -> None:
 
 
 def _read_variable(variable: ContextVar[Any]) -> Content:
-    by_default = Context().run(variable.get, MISSING)
-    return [("", variable.get(by_default))]
+    try:
+        return [("", variable.get())]
+    except LookupError:  # it is not set
+        return [("", MISSING)]
 
 
 def _write_variable(variable: ContextVar[Any], content: Content) -> None:

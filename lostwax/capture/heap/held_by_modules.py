@@ -60,7 +60,8 @@ class HeldByModules:
         if not since.is_untouched():
             self._restore_recreated_containers(since.snapshot)
             if any(True for _ in self.list_changes(since)):
-                return since.places.find_change({}) or self._find_attribute(since.snapshot)
+                found = self._find_attribute(since.snapshot) or since.places.find_change({})
+                return found or Change(_SOMETHING)
         self._last = since
         return None
 
@@ -90,7 +91,7 @@ class HeldByModules:
                 if are_same(items(now), [] if known is None else items(known)):
                     held[name] = was
 
-    def _find_attribute(self, snapshot: Snapshot) -> Change:
+    def _find_attribute(self, snapshot: Snapshot) -> Change | None:
         for module, before in zip(self._modules, snapshot.attributes, strict=True):
             for name in {**before, **vars(module)}:
                 was, now = before.get(name, MISSING), vars(module).get(name, MISSING)
@@ -100,7 +101,7 @@ class HeldByModules:
                 known = snapshot.content_before(now) if is_known else None
                 if known is not None and not are_same(items(known), items(now)):
                     return Change(name)
-        return Change(_SOMETHING)
+        return None
 
 
 def _find_unsnapshotted(modules: Sequence[nn.Module], snapshot: Snapshot) -> Places:

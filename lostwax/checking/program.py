@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from lostwax.checking.calls import DrawnCall
 from lostwax.checking.first_node import compare_nodes
 from lostwax.checking.result import Close, Refusal, state_values
+from lostwax.checking.untouched import untouched
 from lostwax.errors import CheckError, InputStructureError, InputValueError
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths, sketch
@@ -57,7 +58,7 @@ class ProgramCase:
         """What differs, in words; "" if nothing does."""
         ours, theirs = self.program.module(), _copy_callable(self.module)
         got_in, want_in = self._copy_inputs(), self._copy_inputs()
-        got, want = self._run_seeded(ours, got_in), self._run_seeded(theirs, want_in)
+        got, want = self._run_seeded(ours, got_in), self._run_original(theirs, want_in)
         if isinstance(got, Exception):
             self._check_refusal(got)
         if isinstance(got, Exception) or isinstance(want, Exception):
@@ -102,6 +103,11 @@ class ProgramCase:
             except Exception as error:
                 return error
 
+    def _run_original(self, function: Callable[..., Any], inputs: Inputs) -> Any:
+        """The module's copy, or the function, which has none."""
+        with untouched(function):
+            return self._run_seeded(function, inputs)
+
     def _compare_trees(self, name: str, got: Any, want: Any) -> str:
         ours, spec = pytree.tree_flatten(got)
         theirs, expected = pytree.tree_flatten(want)
@@ -133,7 +139,7 @@ class ProgramCase:
 
     def find_first_node(self) -> str:
         module = _copy_callable(self.module)
-        call = partial(self._run_seeded, module, self._copy_inputs())
+        call = partial(self._run_original, module, self._copy_inputs())
         beside = compare_nodes(self.program, _modules(module), call, self.close)
         args, kwargs = self._copy_inputs()
         inputs = call_convention(self.program, True).bind(args, kwargs)

@@ -318,3 +318,34 @@ def test_an_object_that_has_no_copy_is_named() -> None:
     program = export(module, (X,))
     with pytest.raises(CheckError, match=r"its inner\.held is a generator"):
         check(program, module)
+
+
+CALLS = {"n": 0}
+
+
+def _counts(x: torch.Tensor) -> torch.Tensor:
+    CALLS["n"] += 1
+    return x * CALLS["n"]
+
+
+class Counts(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _counts(x)
+
+
+@pytest.mark.filterwarnings("ignore:the module sets CALLS")
+@pytest.mark.parametrize("make", [lambda: _counts, Counts], ids=["function", "module"])
+def test_what_functions_keep_outside_of_modules_is_put_back(make: Any) -> None:
+    function = make()
+    program = export(function, (torch.ones(2),))
+    assert check(program, function, inputs=[(torch.ones(2),), (torch.zeros(2),)] * 2)
+    assert CALLS == {"n": 0}
+
+
+def test_a_function_that_calls_a_module_with_state_leaves_it() -> None:
+    norm = nn.BatchNorm1d(2)
+    function = lambda x: norm(x) * 2  # noqa: E731
+    program = export(function, (torch.randn(4, 2),))
+    assert check(program, function)
+    assert norm.num_batches_tracked == 0
+    assert torch.equal(norm.running_mean, torch.zeros(2))  # type: ignore[arg-type]

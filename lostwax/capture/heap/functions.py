@@ -357,7 +357,7 @@ class Walk:
         if modules:
             reached = [each for each in reached if KINDS[type(each)] != MODULE]
             reached += _read_modules(modules, outline.names)
-            if not _COMPUTING.isdisjoint(outline.names):
+            if outline.may_read_computed_names():
                 reached += modules
         if "globals" in outline.names:
             reached += known.values()
@@ -398,8 +398,6 @@ def _open_module(module: ModuleType) -> list[Any]:
 
 
 _OPENED = (CLASS, MODULE, HOLDER)
-_COMPUTING = frozenset(("getattr", "vars", "__dict__", "attrgetter", "methodcaller"))
-"""Code with these names may ask a module for what no name in it tells."""
 _LIBRARY = frozenset((*sys.stdlib_module_names, "torch", "lostwax"))
 _IS_OF_LIBRARY = PerClass(
     __name__,

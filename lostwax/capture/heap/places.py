@@ -294,6 +294,10 @@ class Places:
         """Have we come by this object, or might we have?"""
         return id(value) in self._seen or len(self._seen) > _MOST
 
+    def list_tensors(self) -> list[torch.Tensor]:
+        """The tensors that we have come by."""
+        return [each for each in self._seen.values() if isinstance(each, torch.Tensor)]
+
     def list_changes(self, since: dict[Any, Any]) -> Iterator[tuple[Any, Place]]:
         """Yield all places that have changed since a look, with what was in them then."""
         for key, place in self._found.items():

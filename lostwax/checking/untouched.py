@@ -1,0 +1,44 @@
+"""Puts back what a call leaves in Python and in tensors: a function has no copy, and the methods of
+a module's copy reach what the module's reach (globals, closures).
+
+Must not compare anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from lostwax.capture.heap.contents import write
+from lostwax.capture.heap.places import Places
+from lostwax.identity import Seen
+
+
+@contextmanager
+def untouched(function: Any) -> Iterator[None]:
+    """Inside, a function or a module's copy may be called. What it has changed is put back at the
+    end, but for what the copy holds itself, what C keeps, and iterators."""
+    root = getattr(function, "__self__", function)
+    modules = [*root.modules()] if isinstance(root, nn.Module) else []
+    own = Seen()
+    for each in modules:
+        own.add(each)
+    places = Places(own, opens_watched=False)
+    places.add("the function", function)
+    for cls in {type(each) for each in modules}:
+        places.add("forward", cls.forward)
+    with torch.no_grad():
+        tensors = [(each, each._version, each.clone()) for each in places.list_tensors()]
+    try:
+        yield
+    finally:
+        for _, place in [*places.list_changes({})]:
+            write(place.value, place.content)
+        with torch.no_grad():
+            for tensor, version, content in tensors:
+                if tensor._version != version:
+                    tensor.copy_(content)

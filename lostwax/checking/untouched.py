@@ -32,13 +32,13 @@ def untouched(function: Any) -> Iterator[None]:
     for cls in {type(each) for each in modules}:
         places.add("forward", cls.forward)
     with torch.no_grad():
-        tensors = [(each, each._version, each.clone()) for each in places.list_tensors()]
+        tensors = [(each, each.clone()) for each in places.list_tensors()]
     try:
         yield
     finally:
         for _, place in [*places.list_changes({})]:
             write(place.value, place.content)
         with torch.no_grad():
-            for tensor, version, content in tensors:
-                if tensor._version != version:
+            for tensor, content in tensors:
+                if not torch.equal(tensor, content):  # (batch norm counts no version)
                     tensor.copy_(content)

@@ -305,7 +305,7 @@ CASES = [
     (_set_object, "COUNTER.count, a global of test_changes.py: 0 -> 7", "mark: object"),
     (_set_slot, "SLOTTED.a, a global of test_changes.py: 1 -> 2", "mark: slot"),
     (_set_module, "COUNT: 0 -> 9", "mark: python module"),
-    (_set_context, "VARIABLE, a global of test_changes.py: nothing -> 3", "mark: context"),
+    (_set_context, "VARIABLE, a global of test_changes.py: 0 -> 3", "mark: context"),
 ]
 
 

@@ -328,6 +328,7 @@ WRAPPERS = PerClass(
 )
 """For each class of what wraps functions: the attributes where these are."""
 WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
+METHODS = (FunctionType, staticmethod, classmethod, property)
 FILES = (StringIO, BytesIO)
 ARRAYS = (*MUTABLE_ARRAYS, memoryview)
 _OPENERS: dict[type, Callable[[Any], ObjectContents]] = {

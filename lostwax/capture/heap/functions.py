@@ -32,7 +32,7 @@ from torch.utils import _pytree as pytree
 
 from lostwax import bytecode as code_names
 from lostwax.cache import Cache, PerClass
-from lostwax.capture.heap.edges import CACHED, CLASSES, WRAPPERS
+from lostwax.capture.heap.edges import CACHED, CLASSES, METHODS, WRAPPERS
 from lostwax.capture.heap.holders import find_attributes, find_slots
 from lostwax.capture.python.functions_run import FunctionKeys, function_key
 from lostwax.classes import SYMBOLIC
@@ -221,7 +221,7 @@ class _Content:
 
 def _find_functions(value: Any) -> list[FunctionType] | None:
     """What a method or property consists of, unless there is more to it."""
-    if type(value) not in _PLAIN_METHODS:
+    if type(value) not in METHODS:
         return None
     held = [value] if type(value) is FunctionType else open_holder(value)
     is_all = all(type(each) is FunctionType and not vars(each) for each in held)
@@ -234,7 +234,6 @@ def _is_made_elsewhere(function: FunctionType) -> bool:
 
 
 _DICT = attrgetter("__dict__")
-_PLAIN_METHODS = frozenset((FunctionType, staticmethod, classmethod, property))
 _CONTENTS = Cache[type, _Content](__name__, "contents", 2000)
 
 

@@ -24,7 +24,7 @@ from lostwax.bytecode import (
 )
 from lostwax.cache import PerClass
 from lostwax.capture.heap.contents import find_change, key_of, read, read_cell
-from lostwax.capture.heap.edges import OPENERS, open_value
+from lostwax.capture.heap.edges import METHODS, OPENERS, open_value
 from lostwax.capture.heap.hidden import CALLS, CLASS, DEFAULTS, Fixed, OpaqueState
 from lostwax.capture.heap.holders import (
     CONTAINERS,
@@ -331,7 +331,7 @@ def _select_items(place: Any) -> Content:
     found = items(place)
     if not isinstance(place, ClassAttributes):
         return found
-    return [(k, v) for k, v in found if k[:2] != "__" and type(v) not in _METHODS]
+    return [(k, v) for k, v in found if k[:2] != "__" and type(v) not in METHODS]
 
 
 def _name_of(key: Any, holder: str) -> str:
@@ -359,6 +359,5 @@ _IS_TORCHS = PerClass(
     __name__, "modules of torch", lambda cls: str(cls.__module__).startswith("torch.nn.modules.")
 )
 """Are the functions of a module torch's own?"""
-_METHODS = (FunctionType, staticmethod, classmethod, property)
 _MOST = 200_000
 """How many values we open at most."""

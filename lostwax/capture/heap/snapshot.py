@@ -24,6 +24,7 @@ from lostwax.capture.heap.edges import (
     HOLDERS,
     IS_CUSTOM_HOLDER,
     IS_STREAM_OR_ARRAY,
+    METHODS,
     STREAMS,
     parts,
 )
@@ -194,8 +195,14 @@ class Snapshot:
         return [each.tensor for each in self.tensors if each.describe_changes()]
 
     def list_values(self) -> Iterator[Any]:
-        """The values in the containers that modules hold."""
-        return chain.from_iterable(map(members, [content for _, content in self._filled]))
+        """The values in the containers that modules hold, and those of their classes that are no
+        methods."""
+        known = [content for each, content in self._filled if type(each) is not ClassAttributes]
+        of_classes = chain.from_iterable(each.values() for each in self.classes)
+        return chain(
+            chain.from_iterable(map(members, known)),
+            [each for each in of_classes if type(each) not in METHODS],
+        )
 
     def holds(self, value: Any) -> bool:
         """Is this one of the containers in the modules?"""

@@ -15,7 +15,15 @@ from torch import nn
 
 from lostwax.capture.flow.retry import PickNeedsMoreElements
 from lostwax.capture.flow.rewriting.picks import Pick
-from lostwax.capture.flow.truths import KEYS, combine, is_open_number, make_tensor
+from lostwax.capture.flow.truths import (
+    KEYS,
+    combine,
+    find_in,
+    is_open_number,
+    make_tensor,
+    negate,
+    take_number,
+)
 from lostwax.errors import CaptureError
 from lostwax.location import PASSING_ON
 
@@ -39,7 +47,9 @@ class IndexedByData(NamedTuple):
         known which elements there are."""
         count = self._count(index)
         if not count:
-            return False
+            is_by_key = self._is_by_key(index)
+            key = take_number(_as_number(index)) if is_by_key else None
+            return negate(find_in(key, self.values)) if is_by_key else False
         index = _as_number(index)
         least = -count if self._is_list else 0
         return combine(index < least, index >= count, is_and=False)
@@ -53,20 +63,48 @@ class IndexedByData(NamedTuple):
         return error  # type: ignore[no-any-return]
 
     def find_place(self, index: Any, pick: Pick, frame: FrameType) -> Any:
-        """The index; if data decide it, as a number from 0 to the number of elements."""
+        """Which element it is, as a number from 0 on; None, if data do not decide it, or if it is
+        not known which elements there are."""
         count = self._count(index)
         if not count:
-            return index
+            return self.find_key(index, pick, frame, 0) if self._is_by_key(index) else None
         _check_count(count, pick, frame)
         index = _as_number(index)
         # A number of its own, of which it can be told what it is: of `n % 3` it cannot.
         if self._is_list or not isinstance(index, torch.Tensor):
             number = index if isinstance(index, torch.Tensor) else torch.full((), index)
             index = torch.remainder(number, count)
-        place = index.reshape(()).item() if isinstance(index, torch.Tensor) else index
-        torch._check(place >= 0)
-        torch._check(place < count)
-        return place
+        return _read_place(index.reshape(()), count)
+
+    def find_key(self, key: Any, pick: Pick, frame: FrameType, others: int = 1) -> Any:
+        """The same for a dict, by its keys: one more than there are if it has none like this."""
+        if not self._is_by_key(key):
+            return None
+        count = len(self.values)
+        _check_count(count + others, pick, frame)
+        number, place = make_tensor(_as_number(key)), torch.full((), count)
+        for i, each in enumerate(self.values):
+            if isinstance(each, (int, float)) and each == each // 1:
+                place = torch.where(number == int(each), i, place)
+        return _read_place(place, count + others)
+
+    def spell(self, index: Any, place: Any) -> Any:
+        """What Python is to look for: the key or the number, where it is known."""
+        if place is None:
+            return index
+        return [*self.values][int(place)] if self._has_keys else int(place)
+
+    def _is_by_key(self, key: Any) -> bool:
+        """Do data decide which key of a dict is meant?"""
+        is_number = isinstance(key, (torch.SymInt, torch.SymBool)) and is_open_number(key)
+        return is_number and self._has_keys
+
+    @property
+    def _has_keys(self) -> bool:
+        """Is it a dict whose keys are compared by what they are, and do these stand alone?"""
+        is_dict = _is_read_as(self.values, (dict,)) and not hasattr(self.values, "__missing__")
+        is_plain = is_dict and self.key is None and not self.are_attributes
+        return is_plain and all(isinstance(each, KEYS) for each in self.values)
 
     def _count(self, index: Any) -> int:
         """How many elements there are, if they are numbered from 0 on and data pick one."""
@@ -77,22 +115,16 @@ class IndexedByData(NamedTuple):
             if hasattr(type(self.values), "__getattr__") and not isinstance(self.values, nn.Module):
                 return 0
             return _count_found(hasattr(self.values, self.key.format(n)) for n in range(_MOST + 1))
-        if self.key is None and self._is_list:
-            return len(self.values)
+        if self.key is None:
+            return len(self.values) if self._is_list else 0
         if not _is_read_as(self.values, _DICTS) or hasattr(self.values, "__missing__"):
             return 0
-        if self.key is None and isinstance(index, torch.Tensor):
-            return 0  # a tensor is a key by its identity
-        numbers = range(len(self.values))
-        names = [n if self.key is None else self.key.format(n) for n in numbers]
+        names = [self.key.format(n) for n in range(len(self.values))]
         count = _count_found(name in self.values for name in names)
-        return 0 if self._has_more(names[:count]) else count
+        return 0 if self._has_more(self.key, {*names[:count]}) else count
 
-    def _has_more(self, names: list[Any]) -> bool:
+    def _has_more(self, gap: str, known: set[str]) -> bool:
         """Has it elements that an index might find, beside those that are numbered from 0 on?"""
-        known, gap = {*names}, self.key
-        if gap is None:
-            return any(isinstance(each, (int, float)) and each not in known for each in self.values)
         before, _, after = gap.format("\0").partition("\0")
         return any(
             isinstance(each, str)
@@ -106,22 +138,11 @@ class IndexedByData(NamedTuple):
         return _is_read_as(self.values, _LISTS)
 
 
-def find_key(values: Any, key: Any, pick: Pick, frame: FrameType) -> Any:
-    """The place of the element that a dict has for a key which data decide: a number, one more
-    than there are if it has none. None, if it is not known which key is meant."""
-    if type(values) is not dict or not isinstance(key, torch.SymInt) or not is_open_number(key):
-        return None
-    if not all(isinstance(each, KEYS) for each in values):
-        return None
-    count = len(values)
-    _check_count(count + 1, pick, frame)
-    number, place = make_tensor(key), torch.full((), count)
-    for i, each in enumerate(values):
-        if isinstance(each, (int, float)) and each == each // 1:
-            place = torch.where(number == int(each), i, place)
+def _read_place(place: Any, count: int) -> Any:
+    """A number that is less than this."""
     found = place.item()
     torch._check(found >= 0)
-    torch._check(found <= count)
+    torch._check(found < count)
     return found
 
 

@@ -13,7 +13,7 @@ import torch
 
 from lostwax.capture import threads
 from lostwax.capture.flow.choice import Choice, Site
-from lostwax.capture.flow.elements import IndexedByData, find_key
+from lostwax.capture.flow.elements import IndexedByData
 from lostwax.capture.flow.items import (
     Items,
     count_items,
@@ -161,34 +161,33 @@ class CaptureHooks(Hooks):
         return IndexedByData(*of).miss()
 
     def find_place(self, index: Any, *of: Any) -> Any:
-        """The index; if data decide it, as a number from 0 on."""
+        """Which element data pick, as a number from 0 on; None, if data do not decide it."""
         *of_what, pick = of
         if not threads.is_capturing():
-            return index
+            return None
         return IndexedByData(*of_what).find_place(index, Pick(*pick), sys._getframe(1))
 
     def find_key(self, values: Any, key: Any, pick: Any) -> Any:
-        """Which of its elements a dict gives for a key that data decide, by its place; None, if
-        data do not decide it."""
+        """Which of its elements `values.get(key)` gives, by its place; None, if data do not decide
+        it."""
         if not threads.is_capturing():
             return None
-        return find_key(values, key, Pick(*pick), sys._getframe(1))
+        return IndexedByData(values, None, False).find_key(key, Pick(*pick), sys._getframe(1))
 
     def get_at(self, values: Any, place: Any, *args: Any) -> Any:
         """`values.get(*args)`, of which the place is known."""
-        if not isinstance(place, torch.SymInt):
+        if place is None:
             return values.get(*args)
         found = [*values.values(), *args[1:], None]
         return found[int(place)]
 
-    def is_before(self, index: Any, middle: int) -> Any:
-        """Is an element one of the first? It may be any, if the index is no number that data
-        decide: a list, a slice, a name."""
-        return index < middle if isinstance(index, torch.SymInt) else True
+    def is_before(self, place: Any, middle: int) -> Any:
+        """Is an element one of the first? It may be any, if data do not pick it."""
+        return True if place is None else place < middle
 
-    def spell(self, index: Any) -> Any:
-        """What is written into a key: the number, where it is known."""
-        return int(index) if isinstance(index, torch.SymInt) else index
+    def spell(self, index: Any, place: Any, *of: Any) -> Any:
+        """The index, or what is written into a key; the number itself, where it is known."""
+        return IndexedByData(*of).spell(index, place)
 
     def failing(self, own: Choice | Joint | WhileRecorder | None) -> Any:
         """The exceptions that a choice or a loop is to be told of."""

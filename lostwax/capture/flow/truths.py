@@ -164,8 +164,10 @@ def find_in(one: Any, values: Any) -> Any:
 def _has_keys(one: Any, values: Any) -> bool:
     """Is a number that data decide looked for among keys, which are compared by what they are?"""
     is_number = isinstance(one, (torch.SymInt, torch.SymFloat)) and is_open_number(one)
-    known = type(values) in (dict, set, frozenset, type({}.keys()))
-    return is_number and known and all(isinstance(each, KEYS) for each in values)
+    kinds = (dict, set, frozenset, type({}.keys()))
+    contains = [kind.__contains__ for kind in kinds]
+    is_plain = getattr(type(values), "__contains__", None) in contains
+    return is_number and is_plain and all(isinstance(each, KEYS) for each in values)
 
 
 KEYS = (int, float, str, bytes, type(None))

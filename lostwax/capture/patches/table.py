@@ -17,6 +17,7 @@
 | `isinstance`, `hasattr` and `getattr` in the user's functions, where data decide what they do | globals of theirs, that refuse some fakes | `classes` |
 | `operator.is_`, `is_not`, `torch.is_tensor` | class of the module; globals of the user's | `classes` |
 | `torch.cond` and its like, and calls of those operators | code | `control_flow` |
+| the truth of NotImplemented | a filter of warnings, that sees it asked | `python/identities` |
 | Python's and numpy's generators | a copy for this thread | `random_numbers` |
 
 All of it holds for the capturing thread alone, and is put back by `Undo`, also when interrupted.
@@ -49,6 +50,7 @@ from lostwax.capture.patches import (
 )
 from lostwax.capture.patches.held import StandIns
 from lostwax.capture.python.functions_run import find_watcher
+from lostwax.capture.python.identities import watch_truths
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.undo.undo import Undo
 
@@ -86,5 +88,6 @@ def apply(tracer: Tracer, reach: Reach, modules: Sequence[nn.Module], undo: Undo
     modes.begin(tracer)
     unbound.show(reach, undo)
     random_numbers.separate_generators(undo)
+    watch_truths(undo)
     CALLS.begin(undo)
     reach.begin(undo)

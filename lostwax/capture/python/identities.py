@@ -4,7 +4,8 @@ function's code that asks us.
 A number that is not known is another object than the one that it stands for, `flag is True`; and of
 two tensors data may decide whether they are one. So in the copy the comparison is `(one, other) in
 ASKED`. `x is None` stays as it is. A method of C's does not know our classes: `(2).__eq__(n)` is
-`METHODS[2].__eq__(n)` in the copy. `case int():` is told of by `one in MATCHED`. And if C raises
+`METHODS[2].__eq__(n)` in the copy (and where it is found otherwise, its answer is refused,
+`watch_truths`). `case int():` is told of by `one in MATCHED`. And if C raises
 a TypeError over one of our numbers, the handler would run for all data: each handler begins with
 `error in CAUGHT`. The bytes are exchanged, and not the source (`flow/rewriting`): that would have
 to be read and compiled, for functions most of which do none of this. Must not know who wants the
@@ -15,7 +16,9 @@ from __future__ import annotations
 
 import dis
 import sys
+import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from operator import is_not
 from types import CodeType
@@ -31,6 +34,7 @@ from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.objects import is_same_symbolic_object
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import PASSING_ON
+from lostwax.undo.undo import Undo
 
 PASSING_ON.add(__file__)
 _SYMBOLIC: frozenset[type] = frozenset(SYMBOLIC)
@@ -44,6 +48,8 @@ def is_same(one: Any, other: Any) -> Any:
     for tensor, number in ((one, other), (other, one)):
         if type(number) in (bool, int, float):
             check_class(tensor)
+            if tensor is NotImplemented and threads.is_capturing():
+                raise _refuse_truth()
     are_two = one is not other and isinstance(one, Tensor) and isinstance(other, Tensor)
     if are_two and FakeTensor in (type(one), type(other)) and threads.is_capturing():
         threads.running[-1].check_apart(one, other)
@@ -116,6 +122,39 @@ def _call_method(method: Any, /, *args: Any, **options: Any) -> Any:
                 instead="write the operator, 2 == n, or operator.eq(2, n)",
             )
     return method(*args, **options)
+
+
+class _AskedTruth:
+    """Sees each DeprecationWarning of Python's. One of them is that the truth of NotImplemented is
+    asked: so a method of C's answers that is found in any other way than by its name in the code,
+    `getattr(2, "__eq__")(n)`."""
+
+    def match(self, text: str) -> bool:
+        if text.startswith("NotImplemented should not be used") and threads.is_capturing():
+            raise _refuse_truth()
+        return False
+
+
+def _refuse_truth() -> CaptureError:
+    return CaptureError.here(
+        "the truth of NotImplemented is asked",
+        why="a method of Python's own numbers takes plain numbers alone, and answers so if it is "
+        "given one that depends on data or on a size",
+        instead="write the operator, 2 == n, or operator.eq(2, n)",
+    )
+
+
+def watch_truths(undo: Undo) -> None:
+    """From here on, refuse what asks for the truth of NotImplemented."""
+    row: Any = ("ignore", _AskedTruth(), DeprecationWarning, None, 0)
+
+    def put_back() -> None:
+        with suppress(ValueError):  # somebody has put other filters there
+            warnings.filters.remove(row)  # type: ignore[attr-defined]
+
+    undo.add(put_back)
+    warnings.filters.insert(0, row)  # type: ignore[attr-defined]
+    warnings._filters_mutated()  # type: ignore[attr-defined]
 
 
 _NUMBERS = (int, float, complex)

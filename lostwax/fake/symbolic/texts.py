@@ -1,42 +1,41 @@
 """Whether the text that Python makes of a number or tensor decides what is done, read off the
 source of the code that makes it.
 
-`print(f"{n}")` may show the symbol. `experts.get(f"expert_{n}")` and `str(n) == "3"` ask for the
-number itself, and so does a text that is kept in an attribute or a list. What other functions of
-the user's do with it is read off their source. Must not know what is made into text.
+`print(f"{n}")`, a log and the message of an error may show the symbol. All else asks for the number
+itself: a text that is compared, is a key, is kept, or is handed to a function of which it is not
+known that it only shows it (`hashlib.md5(str(n).encode())`). What other functions of the user's do
+with it is read off their source. Must not know what is made into text.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import linecache
+import logging
+import warnings
 from collections.abc import Callable, Mapping
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from lostwax.branches import OUTERMOST, is_run_by_capture
 from lostwax.cache import cached
 from lostwax.location import is_user_code
 
-_MAKING = frozenset(("str", "repr", "format", "ascii"))
+_MAKING = (str, repr, format, ascii)
 """Functions that return a text which they make of what they are given."""
-_READING = frozenset(
-    ("getattr", "hasattr", "setattr", "delattr", "len", "int", "float", "bool", "hash", "ord")
-)
-_FINDING = frozenset(
-    (
-        "append", "extend", "insert", "update", "get", "pop", "setdefault", "index",
-        "count", "find", "add", "remove", "discard",
-        "__getitem__", "__contains__", "get_submodule", "get_parameter", "get_buffer",
-    )
-)  # fmt: skip
-"""Methods that look for what they are given, or keep it for others to read."""
+_CHECKS = [each for name, each in vars(torch).items() if name.startswith(("_assert", "_check"))]
+_SHOWING = (print, warnings.warn, warnings.warn_explicit, *_CHECKS)
+"""Functions that show a text, or raise it."""
+_LOGS = (logging.Logger, logging.LoggerAdapter)
 _PARTS = (
     ast.JoinedStr, ast.FormattedValue, ast.BinOp, ast.BoolOp, ast.UnaryOp, ast.IfExp, ast.Starred,
-    ast.keyword, ast.NamedExpr, ast.Tuple, ast.List, ast.Attribute,
+    ast.keyword, ast.NamedExpr, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Attribute,
+    ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
 )  # fmt: skip
 """What has a text in it is a text, too, or has it to give."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -114,7 +113,9 @@ class _Known(NamedTuple):
         """What a name, or an attribute of what has a name, is; None if it cannot be told without
         running code of the user's."""
         if isinstance(each, ast.Name):
-            return self.own.get(each.id, self.outside.get(each.id))
+            of_python = getattr(builtins, each.id, None)
+            known = self.own.get(each.id, self.outside.get(each.id, of_python))
+            return getattr(known, "stands_for", known)  # while a capture has one in its place
         if not isinstance(each, ast.Attribute):
             return None
         owner = self.find(each.value)
@@ -149,12 +150,14 @@ class _Use:
     def is_read(self, node: ast.AST) -> bool:
         """Does a text decide something that is the value of this expression?"""
         around: Any = self._parents.get(node)
-        if isinstance(around, (ast.Compare, ast.Subscript, ast.Match)):
+        if isinstance(around, (ast.Expr, ast.Raise)) or (
+            isinstance(around, ast.Assert) and node is around.msg
+        ):
+            return False
+        if isinstance(around, (ast.Dict, ast.DictComp)) and node in _list_keys(around):
             return True
-        if isinstance(around, (ast.If, ast.While, ast.IfExp, ast.Assert)) and node is around.test:
+        if isinstance(around, ast.IfExp) and node is around.test:
             return True
-        if isinstance(around, ast.Dict):
-            return node in around.keys
         if isinstance(around, ast.Call):
             return self._is_read_by(around, node, node)
         if isinstance(around, ast.keyword) and isinstance(self._parents.get(around), ast.Call):
@@ -163,18 +166,20 @@ class _Use:
             return self._is_variable_read(around)
         if isinstance(around, (ast.Return, ast.Lambda)):
             return self._is_result_read()
-        return isinstance(around, _PARTS) and self.is_read(around)
+        return not isinstance(around, _PARTS) or self.is_read(around)
 
     def _is_read_by(self, call: ast.Call, node: ast.AST, given: ast.AST) -> bool:
         """The same for a call that is given the text, or whose function is a method of it."""
         function: Any = call.func
-        name = getattr(function, "id", None) or getattr(function, "attr", "")
-        if isinstance(function, ast.Attribute) and (node is function or name in ("format", "join")):
+        is_method = isinstance(function, ast.Attribute)
+        if is_method and (node is function or function.attr in ("format", "join")):
             return self.is_read(call)
-        if isinstance(function, ast.Name) and name in _MAKING:
+        called = self._known.find(function)
+        if any(called is each for each in _MAKING):
             return self.is_read(call)
-        if name in (_READING if isinstance(function, ast.Name) else _FINDING):
-            return True
+        owner = self._known.find(function.value) if is_method else None
+        if any(called is each for each in _SHOWING) or owner is logging or isinstance(owner, _LOGS):
+            return False
         return self._is_read_inside(call, given)
 
     def _is_read_inside(self, call: ast.Call, given: ast.AST) -> bool:
@@ -186,7 +191,7 @@ class _Use:
             called = MethodType(type(called).forward, called)
         function = getattr(called, "__func__", called)
         if not isinstance(function, FunctionType) or not is_user_code(function.__code__):
-            return False
+            return True
         found = _find_function(function.__code__)
         name = _find_parameter(function.__code__, call, given, isinstance(called, MethodType))
         if found is None or name is None or self._depth > _DEEPEST:
@@ -211,6 +216,10 @@ class _Use:
         """The same for the value of a variable."""
         reads = (n for n in ast.walk(where) if isinstance(n, ast.Name) and n.id in names)
         return any(self.is_read(each) for each in reads if isinstance(each.ctx, ast.Load))
+
+
+def _list_keys(each: Any) -> list[Any]:
+    return each.keys if isinstance(each, ast.Dict) else [each.key]
 
 
 def _find_function(code: CodeType) -> tuple[ast.AST, dict[ast.AST, ast.AST]] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from typing import Any
 
 import pytest
@@ -247,20 +247,62 @@ def test_a_loop_whose_number_of_turns_is_certain() -> None:
         torch.testing.assert_close(program(x), InWindows()(x))
 
 
-SCALES: list[Any] = [
-    defaultdict(lambda: 9.0, {0: 1.0, 1: 2.0}),  # which makes what it has not
-    {0: 1.0, 1: 2.0, 5: 3.0},
-    {0: 1.0, -1: 2.0},
-]
+def test_a_dict_that_makes_what_it_has_not() -> None:
+    scales = defaultdict(lambda: 9.0, {0: 1.0, 1: 2.0})
 
-
-@pytest.mark.parametrize("scales", SCALES)
-def test_no_element_is_missing_that_eager_finds(scales: Any) -> None:
     def pick(x: Tensor, i: Tensor) -> Tensor:
         return x * scales[i.item()]
 
     with pytest.raises(LostwaxError):
         export(pick, (X, torch.tensor(1)))
+
+
+SCALES: list[Any] = [
+    {0: 1.0, 1: 2.0, 5: 3.0},
+    {0: 1.0, -1: 2.0},
+    {1: 2.0, 0: 1.0},
+    {2: 5.0, "a": 7.0, None: 8.0, 3.0: 4.0, 2.5: 6.0},
+    OrderedDict([(5, 1.0), (1, 2.0)]),
+    {True: 1.0, 7: 2.0},
+]
+
+
+def _pick(x: Tensor, n: Any, scales: Any) -> Tensor:
+    return x * scales[n]
+
+
+def _pick_known(x: Tensor, n: Any, scales: Any) -> Tensor:
+    return x * (scales[n] if n in scales else 0.5)  # noqa: SIM401
+
+
+def _pick_in_branch(x: Tensor, n: Any, scales: Any) -> Tensor:
+    if n in scales and x.sum() > 0:
+        x = x + scales[n]
+    return x
+
+
+def _pick_in_loop(x: Tensor, n: Any, scales: Any) -> Tensor:
+    for k in range(-1, 3):
+        if n + k in scales:
+            x = x * scales[n + k]
+    return x
+
+
+@pytest.mark.parametrize("pick", [_pick, _pick_known, _pick_in_branch, _pick_in_loop])
+@pytest.mark.parametrize("scales", SCALES)
+def test_elements_of_a_dict_by_keys_of_any_numbers(scales: Any, pick: Any) -> None:
+    def call(x: Tensor, i: Tensor) -> Tensor:
+        return pick(x, i.item(), scales)  # type: ignore[no-any-return]
+
+    program = export(call, (X, torch.tensor(int(next(iter(scales)))))).module()
+    for n in range(-2, 8):
+        try:
+            wanted = call(X, torch.tensor(n))
+        except KeyError:
+            with pytest.raises(RuntimeError, match="KeyError"):
+                program(X, torch.tensor(n))
+        else:
+            torch.testing.assert_close(program(X, torch.tensor(n)), wanted)
 
 
 def test_a_key_of_another_number() -> None:

@@ -8,6 +8,7 @@ import builtins
 import functools
 import math
 import operator
+import warnings
 from typing import Any
 
 import pytest
@@ -160,11 +161,35 @@ def test_a_method_of_a_plain_number_knows_no_other(name: str, function: Any) -> 
     assert "instead: write the operator, 2 == n, or operator.eq(2, n)" in str(e.value)
 
 
+EQUALS_TWO = (2).__eq__
+FOUND_OTHERWISE: list[Any] = [
+    lambda x: x + (1 if getattr(2, "__eq__")(x.shape[0]) else 2),  # noqa: B009
+    lambda x: x + (1 if operator.methodcaller("__lt__", x.shape[0])(2) else 2),
+    lambda x: x + (1 if operator.attrgetter("__eq__")(2)(int(x.sum())) else 2),
+    lambda x: x + (1 if vars(int)["__eq__"](2, x.shape[0]) else 2),
+    lambda x: x + (1 if EQUALS_TWO(int(x.sum())) else 2),
+    lambda x: x + (1 if any(map(EQUALS_TWO, x.shape)) else 2),
+    lambda x: x + len([*filter(EQUALS_TWO, x.shape)]),
+    lambda x: x + (0 if not EQUALS_TWO(x.shape[0]) else 2),
+    lambda x: x + (1 if EQUALS_TWO(x.shape[0]) is True else 2),
+]
+
+
+@pytest.mark.parametrize("function", FOUND_OTHERWISE)
+def test_what_such_a_method_answers_is_no_truth(function: Any) -> None:
+    before = [*warnings.filters]
+    with pytest.raises(CaptureError, match="the truth of NotImplemented is asked") as e:
+        lostwax.export(function, (torch.ones(4),), dynamic_shapes=({0: Dim("n", min=2)},))
+    assert f"test_identities.py:{function.__code__.co_firstlineno} in " in str(e.value)
+    assert "instead: write the operator, 2 == n, or operator.eq(2, n)" in str(e.value)
+    assert warnings.filters == before
+
+
 def test_of_plain_numbers_methods_answer_as_ever() -> None:
     def forward(x: Tensor) -> Any:
         n = int(x.sum())
         known = [(2).__eq__(2), int.__lt__(1, 2), [*map((2.0).__ge__, (1, 3))], "a".__eq__("b")]
-        return n.__eq__(2), n.__add__(1), (1, 2).__eq__((1, 3)), object.__eq__(2, n) is True, known
+        return n.__eq__(2), n.__add__(1), (1, 2).__eq__((1, 3)), known
 
     run = lostwax.export(forward, (INPUTS[0],)).module()
     for each in INPUTS:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import warnings
 from typing import Any
 
 import pytest
@@ -93,6 +95,34 @@ def keep_in_list(x: Tensor, i: Tensor) -> Any:
     return x * ("1" in keys)
 
 
+def hash_it(x: Tensor, i: Tensor) -> Any:
+    return x * hashlib.md5(str(i.item()).encode()).digest()[0]
+
+
+def show_in_list(x: Tensor, i: Tensor) -> Any:
+    return x * sum(map(ord, str([i.item()])))
+
+
+def join_texts(x: Tensor, i: Tensor) -> Any:
+    return x * sum(ord(each) for each in ",".join(map(str, [i.item()])))
+
+
+def keep_in_dict(x: Tensor, i: Tensor) -> Any:
+    known = {"key": f"{i.item()}"}
+    return x * ("1" in known.values())
+
+
+def keep_in_comprehension(x: Tensor, i: Tensor) -> Any:
+    keys = [str(each) for each in (i.item(), 2)]
+    return x * ("1" in keys)
+
+
+def go_over_characters(x: Tensor, i: Tensor) -> Any:
+    for each in f"{i.item()}":
+        x = x + ord(each)
+    return x
+
+
 def _show(text: str) -> None:
     print(text)
 
@@ -100,7 +130,8 @@ def _show(text: str) -> None:
 DECIDING: list[Any] = [
     hand_on, hand_on_by_name, keep_in_attribute, keep_in_list,
     look_up, look_up_later, compare, compare_formatted, compare_truth, compare_tensor, count,
-    return_it, name_elsewhere, Attribute(),
+    return_it, name_elsewhere, Attribute(), hash_it, show_in_list, join_texts, keep_in_dict,
+    keep_in_comprehension, go_over_characters,
 ]  # fmt: skip
 
 
@@ -120,9 +151,14 @@ def test_a_text_that_is_shown(capsys: Any) -> None:
         if n > 5:
             raise ValueError(message)
         torch._check(n >= 0, lambda: f"{n} is less than 0")
+        torch._assert(n < 9, f"{n} is more than 8")
+        shown = [f"{each}" for each in (n, x)]
+        log.info(shown)
+        warnings.warn(f"{ {'n': n} }", stacklevel=1)
         return x * n
 
-    program = export(show, (X, torch.tensor(1))).module()
+    with pytest.warns(UserWarning, match="'n': u0"):
+        program = export(show, (X, torch.tensor(1))).module()
     torch.testing.assert_close(program(X, torch.tensor(3)), X * 3)
     with pytest.raises(RuntimeError, match="n > 5"):
         program(X, torch.tensor(6))

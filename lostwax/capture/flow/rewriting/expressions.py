@@ -35,6 +35,7 @@ from lostwax.capture.flow.rewriting.exits import (
 from lostwax.capture.flow.rewriting.matches import lower_matches
 from lostwax.capture.flow.rewriting.names import INDEX, PART, TRUTH
 from lostwax.capture.flow.rewriting.picks import (
+    find_gap,
     find_index,
     holds_pick,
     is_get,
@@ -300,19 +301,14 @@ class ExpressionLowering:
         is_attribute = isinstance(each, ast.Call)
         holder = self.take(each.args[0] if is_attribute else each.value, out)
         holder = self.keep(holder, out)
-        name = self.name(INDEX)
-        out.append(assign(name, self.take(find_index(each), out)))
-        key = put_index(each, name)
-        if is_attribute:
-            each.args[0] = holder
-        else:
-            each.value = holder
-        told = [load(name), holder, ast.Constant(key), ast.Constant(is_attribute)]
-        fails: Any = ast.Raise(hook("miss", *told[1:]), None)
+        index = self.keep(self.take(find_index(each), out), out)
+        of = [holder, ast.Constant(find_gap(each)), ast.Constant(is_attribute)]
+        fails: Any = ast.Raise(hook("miss", *of), None)
         fails.is_stand_in = True
-        out.append(ast.If(hook("is_outside", *told), [fails], []))
-        pick = ast.Constant(cast(Any, tuple(each.pick)))
-        out.append(assign(name, hook("find_place", *told, pick)))
+        out.append(ast.If(hook("is_outside", index, *of), [fails], []))
+        name, pick = self.name(INDEX), ast.Constant(cast(Any, tuple(each.pick)))
+        out.append(assign(name, hook("find_place", index, *of, pick)))
+        put_index(each, holder, hook("spell", index, load(name), *of))
         each.picked_by = name
         return each
 

@@ -4,11 +4,11 @@
 Such a statement is written once for each element that there may be, under an `if` that halves what
 the index may be until it is known:
 
-    index 1 = i
-    if hooks.is_outside(index 1, self.experts): raise …
-    index 1 = hooks.find_place(index 1, self.experts)
-    if hooks.is_before(index 1, 1): y = self.experts[index 1](x)
-    else: y = self.experts[index 1](x)
+    part 1 = i
+    if hooks.is_outside(part 1, self.experts): raise …
+    index 1 = hooks.find_place(part 1, self.experts)
+    if hooks.is_before(index 1, 1): y = self.experts[hooks.spell(part 1, index 1)](x)
+    else: y = self.experts[hooks.spell(part 1, index 1)](x)
 
 Must not know what an index depends on.
 """
@@ -98,19 +98,30 @@ def _find_text(text: ast.expr) -> ast.FormattedValue | None:
     return values[0] if is_plain else None
 
 
-def put_index(element: Any, name: str) -> str | None:
-    """Put a variable in the place of the index. Returns the key or name with a gap, `"expert_{}"`,
-    if it is written into one: then it has to be a number, not a symbol."""
+def find_gap(element: Any) -> str | None:
+    """The key or name with a gap for the number, `"expert_{}"`, if it is written into one."""
     text: Any = element.args[1] if isinstance(element, ast.Call) else element.slice
     gap = _find_text(text)
     if gap is None:
-        element.slice = load(name)
         return None
-    gap.value = ast.Call(hook_value("spell"), [load(name)], [])
     parts = [str(each.value) for each in text.values if isinstance(each, ast.Constant)]
     before = text.values.index(gap)
     texts = [each.replace("{", "{{").replace("}", "}}") for each in parts]
     return "".join([*texts[:before], "{}", *texts[before:]])
+
+
+def put_index(element: Any, holder: ast.expr, index: ast.expr) -> None:
+    """Put other expressions in the places of what has the element, and of the index."""
+    is_attribute = isinstance(element, ast.Call)
+    gap = _find_text(element.args[1] if is_attribute else element.slice)
+    if gap is None:
+        element.slice = index
+    else:
+        gap.value = index
+    if is_attribute:
+        element.args[0] = holder
+    else:
+        element.value = holder
 
 
 def write_for_each(block: Sequence[ast.stmt]) -> list[ast.stmt]:

@@ -9,25 +9,17 @@ from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any
 
-import torch
-
 from lostwax.capture import threads
+from lostwax.capture.flow.callees import copy_for_torch, find_callee, find_source
 from lostwax.capture.flow.choice import Choice, Site
 from lostwax.capture.flow.elements import IndexedByData
-from lostwax.capture.flow.items import (
-    Items,
-    count_items,
-    join_items,
-    list_items,
-    list_values,
-    slice_items,
-)
+from lostwax.capture.flow.items import Items, list_items, list_values
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.merging import NOTHING
 from lostwax.capture.flow.repetition import LoopSite, WhileRecorder
 from lostwax.capture.flow.rewriting.picks import Pick
 from lostwax.capture.flow.rewriting.recompile import Hooks
-from lostwax.capture.flow.stand_ins import TRUTHS, are_compared, find_stand_in
+from lostwax.capture.flow.stand_ins import are_compared
 from lostwax.capture.flow.truths import (
     KEPT,
     UNSET,
@@ -39,21 +31,15 @@ from lostwax.capture.flow.truths import (
     find_known,
     find_undecided,
     is_of_data,
-    is_open_number,
-    make_tensor,
     negate,
     read_truth,
     take_number,
 )
 from lostwax.capture.python.identities import is_same
 from lostwax.errors import CaptureError
-from lostwax.fake.tensor import FakeTensor
 from lostwax.location import PASSING_ON
 
 PASSING_ON.add(__file__)
-
-
-_JOINING = (enumerate, zip, reversed)
 
 
 class CaptureHooks(Hooks):
@@ -110,28 +96,6 @@ class CaptureHooks(Hooks):
     def is_not_in(self, one: Any, values: Any) -> Any:
         return negate(find_in(one, values)) if threads.is_capturing() else one not in values
 
-    def length(self, values: Any) -> Any:
-        """`len(values)`, which is a symbolic number where data decide how long a tensor is."""
-        if isinstance(values, ListOfUnknownLength):
-            return values.count_elements()
-        if threads.is_capturing() and type(values) is FakeTensor and values.ndim:
-            size = values.shape[0]
-            return size if is_open_number(size) else len(values)
-        return len(values)
-
-    def number(self, function: Any, value: Any) -> Any:
-        """`bool(value)`, `int(value)` or `float(value)`."""
-        if not threads.is_capturing() or not is_open_number(value):
-            return function(value)
-        if function is bool:
-            return take_number(read_truth(value))
-        if isinstance(value, torch.SymBool) or getattr(value, "dtype", None) is torch.bool:
-            value = make_tensor(value).long()
-        number = take_number(value)
-        if function is float:
-            return number if isinstance(number, torch.SymFloat) else torch.sym_float(number)
-        return number if isinstance(number, torch.SymInt) else torch.sym_int(number)
-
     def take_known(self, function: Any, one: Any, other: Any) -> Any:
         """`max` or `min` of two; the first of them, if data decide (`is_better`)."""
         is_open = threads.is_capturing() and are_compared((one, other))
@@ -143,14 +107,33 @@ class CaptureHooks(Hooks):
             return False
         return one > other if is_larger else one < other
 
-    def call(self, is_asked: bool, function: Any, /, *args: Any, **options: Any) -> Any:
-        """Call a function that may ask. `is_asked`: only the truth of what it returns counts."""
-        stand_in = find_stand_in(function) if threads.is_capturing() else None
-        if stand_in is None:
-            return function(*args, **options)
-        found = stand_in(*args, **options)
-        is_truth = isinstance(found, torch.Tensor) and getattr(function, "__name__", "") in TRUTHS
-        return take_number(found) if is_truth and not is_asked else found
+    def callee(self, function: Any, is_asked: bool = False) -> Any:
+        """What to call in the place of a function. `is_asked`: only the truth of what it returns
+        counts."""
+        return find_callee(function, is_asked) if threads.is_capturing() else function
+
+    def joined(self, function: Any) -> Any:
+        """The same for what torch is to join, `torch.stack(tuple(values))`."""
+        return copy_for_torch(function) if threads.is_capturing() else function
+
+    def source(self, function: Any, takes_items: bool = False) -> Any:
+        """The same where a loop goes over what is returned. `takes_items`: it may be given what is
+        made so, too."""
+        found = find_source(function) if threads.is_capturing() else None
+        if found is not None:
+            return found
+        return partial(self._call_on_values, function) if takes_items else self.callee(function)
+
+    def _call_on_values(self, function: Any, /, *args: Any, **options: Any) -> Any:
+        return self.callee(function)(*map(list_values, args), **options)
+
+    def list_maker(self, function: Any) -> Any:
+        """The same where a loop will append to what is returned, if it is a new list."""
+        is_list = function is list and threads.is_capturing()
+        return self._make_list if is_list else self.callee(function)
+
+    def _make_list(self, *args: Any) -> Any:
+        return self.make_list(self.callee(list)(*args))
 
     def is_outside(self, index: Any, *of: Any) -> Any:
         """Would Python find no such element (`elements.Pickable`)?"""
@@ -221,10 +204,6 @@ class CaptureHooks(Hooks):
             ListOfUnknownLength(values) if isinstance(more, ListOfUnknownLength) else values
         ) + more
 
-    def copy(self, function: Any, values: Any) -> Any:
-        """`list(values)`; or `tuple(values)`, which torch takes for the same."""
-        return values.copy() if isinstance(values, ListOfUnknownLength) else function(values)
-
     def know(self, test: Any) -> Any:
         """A condition by which a generator goes on to yield."""
         if threads.is_capturing() and find_undecided(test) is not None:
@@ -242,28 +221,6 @@ class CaptureHooks(Hooks):
 
     def iterate(self, values: Any) -> Any:
         return list_items(values) if threads.is_capturing() else Items(values)
-
-    def join_items(self, function: Any, *args: Any, **options: Any) -> Any:
-        """`enumerate`, `zip` and `reversed`, or what the program calls so."""
-        if any(function is each for each in _JOINING):
-            return join_items(function, args, options)
-        return Items(function(*map(list_values, args), **options))
-
-    def count(self, function: Any, *args: Any) -> Any:
-        """`range`, or what the program calls so."""
-        if function is not range or not threads.is_capturing():
-            return Items(function(*args))
-        return count_items(
-            *[
-                each.item() if is_open_number(each) and isinstance(each, torch.Tensor) else each
-                for each in args
-            ]
-        )
-
-    def unbind(self, function: Any, *args: Any, **options: Any) -> Any:
-        """`x.unbind(dim)`, `x.split(n)`, `x.chunk(n)`, or what the program calls so."""
-        found = slice_items(function, args, options) if threads.is_capturing() else None
-        return self.iterate(function(*args, **options)) if found is None else found
 
     def may_run(self, items: Any) -> Any:
         """Does a loop over these items run, as far as that is known? Of a declared size the program

@@ -14,9 +14,8 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from lostwax.capture import threads
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
-from lostwax.capture.flow.truths import UNSET, find_known, is_open_number
+from lostwax.capture.flow.truths import UNSET, find_known, is_open_number, take_number
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
@@ -112,11 +111,14 @@ OPEN = (Count, Elements)
 
 def list_items(values: Any) -> Items | Count | Elements:
     """What a loop goes over, given what the program says."""
+    if isinstance(values, (Items, Count)):
+        return values
     return _find_open(values) or Items(values)
 
 
-def count_items(*numbers: Any) -> Items | Count:
+def count_items(_: Any, /, *given: Any) -> Items | Count:
     """`range` of these numbers."""
+    numbers = [take_number(each) if is_open_number(each) else each for each in given]
     start, stop, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
     if any(map(is_open_number, numbers)) and isinstance(step, int) and step:
         found = Count(start, stop, step)
@@ -127,10 +129,10 @@ def count_items(*numbers: Any) -> Items | Count:
     return Items(range(*numbers))
 
 
-def join_items(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+def join_items(function: Any, /, *args: Any, **options: Any) -> Any:
     """`enumerate`, `zip` and `reversed`; what they are made of may be made so, too."""
     first = args[:1] if function is enumerate else args
-    parts = [_find_open(each) for each in first] if threads.is_capturing() else []
+    parts = [_find_open(each) for each in first]
     if any(parts):
         found = _join_open(function, parts, args, options)
         if found is not None:
@@ -140,8 +142,14 @@ def join_items(function: Any, args: Sequence[Any], options: dict[str, Any]) -> A
     return Items(function(*given, **options), all(plain))
 
 
-def slice_items(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Elements | None:
-    """The parts of a tensor along a dimension whose size is open: `unbind`, `split`, `chunk`."""
+def slice_items(function: Any, /, *args: Any, **options: Any) -> Any:
+    """The parts of a tensor along a dimension: `unbind`, `split`, `chunk`."""
+    found = _slice_open(function, args, options)
+    return function(*args, **options) if found is None else found
+
+
+def _slice_open(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Elements | None:
+    """… if the size of the dimension is open."""
     kind = getattr(function, "__name__", "")
     if any(function is each for each in (torch.unbind, torch.split, torch.chunk)):
         named = [options[name] for name in ("input", "tensor") if name in options]

@@ -1,16 +1,16 @@
 """Functions of Python's and of torch's that ask what data decide, written in Python.
 
-Rewritten code calls them in the places of the originals. What they ask is captured as what the
-user's functions ask: the first time the capture begins anew, and they have hooks. Must not know of
-hooks.
+Rewritten code calls them in the places of the originals (`callees.py`). What they ask is captured
+as what the user's functions ask: the next attempt has hooks in them. (So they call an original by
+`operator.call`, in whose place nothing stands.) Must not know of hooks.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from operator import call
 from types import CodeType
 from typing import Any
 
@@ -29,18 +29,6 @@ def can_have_hooks(code: CodeType) -> bool:
     return is_user_code(code) or code.co_filename == __file__
 
 
-def find_stand_in(function: Any) -> Callable[..., Any] | None:
-    """What to call in the place of a function, or of a tensor's or a list's method."""
-    original = getattr(function, "stands_for", function)  # while a capture has one in its place
-    for known, stand_in in _STAND_INS:
-        if original is known:
-            return partial(stand_in, function) if known in (max, min) else stand_in
-    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
-    if type(owner) is FakeTensor and name in _OF_TENSORS:
-        return partial(_OF_TENSORS[name], owner)
-    return partial(_order_list, owner) if type(owner) is list and name == "sort" else None
-
-
 def are_compared(values: Sequence[Any]) -> bool:
     """Do data decide which of these is the largest? (Of integers it is an expression.)"""
     is_open = any(map(is_open_number, values))
@@ -50,7 +38,7 @@ def are_compared(values: Sequence[Any]) -> bool:
 # ------------------------------------------------------------------------------------------ truths
 
 
-def _equal(input: Any, other: Any) -> Any:
+def equal(input: Any, other: Any) -> Any:
     """`torch.equal`: tensors of other sizes are not equal."""
     if not (_are_fakes(input, other) and input.dtype is other.dtype):
         return torch.equal(input, other)
@@ -60,38 +48,38 @@ def _equal(input: Any, other: Any) -> Any:
     return found
 
 
-def _allclose(
+def allclose(
     input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Any:
     return torch.isclose(input, other, rtol, atol, equal_nan).all()
 
 
-def _is_nonzero(input: Any) -> Any:
+def is_nonzero(input: Any) -> Any:
     if not (_are_fakes(input) and is_open_number(input)):
         return torch.is_nonzero(input)
     return input.reshape(()) != 0
 
 
-def _truth(value: Any) -> Any:
-    return _is_nonzero(value) if _are_fakes(value) else operator.truth(value)
+def truth(value: Any) -> Any:
+    return is_nonzero(value) if _are_fakes(value) else operator.truth(value)
 
 
-def _isnan(value: Any) -> Any:
+def isnan(value: Any) -> Any:
     number = _read(value)
     return math.isnan(value) if number is None else number != number
 
 
-def _isinf(value: Any) -> Any:
+def isinf(value: Any) -> Any:
     number = _read(value)
     return math.isinf(value) if number is None else abs(number) == math.inf
 
 
-def _isfinite(value: Any) -> Any:
+def isfinite(value: Any) -> Any:
     number = _read(value)
     return math.isfinite(value) if number is None else abs(number) < math.inf
 
 
-def _isclose(a: Any, b: Any, *, rel_tol: float = 1e-09, abs_tol: float = 0.0) -> Any:
+def isclose(a: Any, b: Any, *, rel_tol: float = 1e-09, abs_tol: float = 0.0) -> Any:
     one, other = _read(a), _read(b)
     if one is None and other is None:
         return math.isclose(a, b, rel_tol=rel_tol, abs_tol=abs_tol)
@@ -99,6 +87,14 @@ def _isclose(a: Any, b: Any, *, rel_tol: float = 1e-09, abs_tol: float = 0.0) ->
     apart = abs(one - other)
     is_near = apart <= max(rel_tol * max(abs(one), abs(other)), abs_tol)
     return one == other or (apart < math.inf and is_near)
+
+
+def any_of(values: Any, /) -> Any:
+    return any(each for each in values)
+
+
+def all_of(values: Any, /) -> Any:
+    return all(each for each in values)
 
 
 def _are_fakes(*values: Any) -> bool:
@@ -115,16 +111,24 @@ def _read(value: Any) -> Any:
 # ------------------------------------------------------------------------------------------- order
 
 
+def take_largest(original: Any, /, *args: Any, **options: Any) -> Any:
+    return _take_extreme(original, operator.gt, *args, **options)
+
+
+def take_smallest(original: Any, /, *args: Any, **options: Any) -> Any:
+    return _take_extreme(original, operator.lt, *args, **options)
+
+
 def _take_extreme(
-    original: Any, /, *args: Any, is_better: Any, key: Any = None, **options: Any
+    original: Any, is_better: Any, /, *args: Any, key: Any = None, **options: Any
 ) -> Any:
     """Of those that none is better than, the first."""
     values = list(args[0]) if len(args) == 1 else args
     keys = values if key is None else [key(each) for each in values]
     if not (are_compared(keys) or (key is not None and any(map(is_open_number, keys)))):
         if key is None or not values:
-            return original(*([values] if len(args) == 1 else args), **options)
-        return values[original(range(len(values)), key=keys.__getitem__)]
+            return call(original, *([values] if len(args) == 1 else args), **options)
+        return values[call(original, range(len(values)), key=keys.__getitem__)]
     found, found_key = values[0], keys[0]
     for i in range(1, len(values)):
         if is_better(keys[i], found_key):
@@ -132,11 +136,11 @@ def _take_extreme(
     return found
 
 
-def _order_values(given: Any, /, *, key: Any = None, reverse: bool = False) -> list[Any]:
+def order_values(given: Any, /, *, key: Any = None, reverse: bool = False) -> list[Any]:
     values = list(given)
     keys = [*values] if key is None else [key(each) for each in values]
     if not any(map(is_open_number, keys)):
-        order = sorted(range(len(values)), key=keys.__getitem__, reverse=reverse)
+        order = call(sorted, range(len(values)), key=keys.__getitem__, reverse=reverse)
         return [values[i] for i in order]
     _check_sortable(keys)
     # Of two, Python swaps them or not. Where NaN leaves more of them depends on how it sorts, and
@@ -156,8 +160,8 @@ def _order_values(given: Any, /, *, key: Any = None, reverse: bool = False) -> l
     return values
 
 
-def _order_list(values: list[Any], **options: Any) -> None:
-    values[:] = _order_values(values, **options)
+def order_list(values: list[Any], /, **options: Any) -> None:
+    values[:] = order_values(values, **options)
 
 
 def _check_sortable(keys: Sequence[Any]) -> None:
@@ -173,31 +177,3 @@ def _check_sortable(keys: Sequence[Any]) -> None:
             instead="sort a tensor, torch.sort(torch.stack(values)), and take what you need by "
             "its indices",
         )
-
-
-_OF_TRUTHS: list[tuple[Any, Callable[..., Any]]] = [
-    (torch.equal, _equal),
-    (torch.allclose, _allclose),
-    (torch.is_nonzero, _is_nonzero),
-    (operator.truth, _truth),
-    (math.isnan, _isnan),
-    (math.isinf, _isinf),
-    (math.isfinite, _isfinite),
-    (math.isclose, _isclose),
-]
-_OF_ORDER: list[tuple[Any, Callable[..., Any]]] = [
-    (max, partial(_take_extreme, is_better=operator.gt)),
-    (min, partial(_take_extreme, is_better=operator.lt)),
-    (sorted, _order_values),
-]
-_STAND_INS = _OF_TRUTHS + _OF_ORDER
-_OF_TENSORS: dict[str, Callable[..., Any]] = {
-    "equal": _equal,
-    "allclose": _allclose,
-    "is_nonzero": _is_nonzero,
-    "__bool__": _is_nonzero,
-}
-TRUTHS = frozenset([*_OF_TENSORS, *[each.__name__ for each, _ in _OF_TRUTHS]])
-"""The names of functions and methods that return a truth."""
-COMPARING = frozenset(["sort", *[each.__name__ for each, _ in _OF_ORDER]])
-"""… and of those that choose or order values."""

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Protocol
 
+import torch
+
 from lostwax.capture.flow.rewriting.exits import (
     COMPREHENSIONS,
     SCOPES,
@@ -23,15 +25,18 @@ from lostwax.capture.flow.rewriting.exits import (
     locate_all,
 )
 from lostwax.capture.flow.rewriting.names import GENERATOR, ITEM, ITEMS, PART, TRUTH
+from lostwax.capture.flow.rewriting.shadows import Meanings
 
 Block = list[ast.stmt]
-QUESTIONS = ("any", "all")
-_TAKES_ALL = frozenset({"list", "tuple", "set", "sum", "sorted", "max", "min", "dict"})
+QUESTIONS = (any, all)
+_TAKES_ALL = (list, tuple, set, sum, sorted, max, min, dict)
 """The functions that ask an iterator for all that it has, before they do anything else."""
-_COUNTING = ("sum", "len", "next")
-_MAPPING = ("filter", "map")
-USING = frozenset({*QUESTIONS, *_TAKES_ALL, *_COUNTING, *_MAPPING})
+_COUNTING = (sum, len, next)
+_MAPPING = (filter, map)
+_USING = (*QUESTIONS, *_TAKES_ALL, *_COUNTING, *_MAPPING)
 """The functions of Python's that may be called with a comprehension."""
+SOURCES = (range, enumerate, zip, reversed, torch.unbind, torch.split, torch.chunk)
+"""Those that may make what a loop goes over of a length that Python does not know."""
 
 
 class Taking(Protocol):
@@ -45,10 +50,8 @@ class Taking(Protocol):
 
 
 class ComprehensionLowering:
-    def __init__(self, taking: Taking, named: frozenset[str]) -> None:
-        """`named`: the names that may not be Python's own."""
-        self._taking = taking
-        self._builtins = USING - named
+    def __init__(self, taking: Taking, meanings: Meanings) -> None:
+        self._taking, self._meanings = taking, meanings
         self._numbers = count(1)
         self.made: list[ast.FunctionDef] = []
         """The functions that generators have become."""
@@ -62,9 +65,9 @@ class ComprehensionLowering:
             node.value = self._make_list(self._make_generator(node.value))
         elif isinstance(node, ast.For):
             node.iter = self._make_generator(node.iter)
-        elif isinstance(node, ast.Call) and node.args and (name := self._find_name(node)):
+        elif isinstance(node, ast.Call) and node.args and (function := self._find(node)):
             node.args[0] = self._make_generator(node.args[0])
-            if name in _TAKES_ALL and self.find_use(node) is None:
+            if function in _TAKES_ALL and self.find_use(node) is None:
                 node.args[0] = self._make_list(node.args[0])
 
     def _make_list(self, values: Any) -> Any:
@@ -76,7 +79,7 @@ class ComprehensionLowering:
     def _make_generator(self, call: Any) -> Any:
         """`(x for x in values if f(x))` for `filter(f, values)`, `(f(x) for x in values)` for
         `map(f, values)`."""
-        if not isinstance(call, ast.Call) or (kind := self._find_name(call)) not in _MAPPING:
+        if not isinstance(call, ast.Call) or (kind := self._find(call)) not in _MAPPING:
             return call
         if len(call.args) != 2 or any(isinstance(each, ast.Starred) for each in call.args):
             return call
@@ -85,37 +88,35 @@ class ComprehensionLowering:
         found: ast.expr = ast.Call(function, [load(name)], [])
         if isinstance(function, ast.Lambda) and _takes_one(function):
             name, found = function.args.args[0].arg, function.body
-        elif isinstance(function, ast.Constant) and function.value is None and kind == "filter":
+        elif isinstance(function, ast.Constant) and function.value is None and kind is filter:
             found = load(name)
         elif not isinstance(function, (ast.Name, ast.Attribute)):
             return call
-        tests = [found] if kind == "filter" else []
+        tests = [found] if kind is filter else []
         generator = ast.comprehension(ast.Name(name, ast.Store()), values, tests, 0)
         made = ast.GeneratorExp(load(name) if tests else found, [generator])
         locate_all([made], call)
         return made
 
-    def _find_name(self, call: ast.Call) -> str | None:
+    def _find(self, call: ast.Call) -> Any:
         """The function of Python's that is called, if it goes over something."""
-        if not isinstance(call.func, ast.Name) or call.func.id not in self._builtins:
-            return None
-        return call.func.id
+        return self._meanings.find_one_of(call.func, _USING)
 
     # --------------------------------------------------------------------------- uses of their own
 
-    def find_use(self, call: ast.Call) -> str | None:
+    def find_use(self, call: ast.Call) -> Any:
         """`sum`, `len` or `next`, if what a filter leaves is added up, counted, or asked for."""
-        name = self._find_name(call)
-        if name not in _COUNTING or len(call.args) + len(call.keywords) not in (1, 2):
+        function = self._find(call)
+        if function not in _COUNTING or len(call.args) + len(call.keywords) not in (1, 2):
             return None
-        if not call.args or any(name != "sum" or each.arg != "start" for each in call.keywords):
+        if not call.args or any(function is not sum or k.arg != "start" for k in call.keywords):
             return None
         values: Any = call.args[0]
-        kind = {"len": ast.ListComp, "next": ast.GeneratorExp}.get(name, COMPREHENSIONS[::3])
-        most = 1 if name == "next" else 9
+        kind = {len: ast.ListComp, next: ast.GeneratorExp}.get(function, COMPREHENSIONS[::3])
+        most = 1 if function is next else 9
         if not isinstance(values, kind) or not can_be_loop(values, most):
             return None
-        return name if _has_filters(values) else None
+        return function if _has_filters(values) else None
 
     def take_use(self, call: Any, out: Block) -> Any:
         """
@@ -124,7 +125,7 @@ class ComprehensionLowering:
             if …:
                 found = found + …; break       # or found + 1; or …: next
         """
-        name, (values, *start) = self.find_use(call), call.args
+        function, (values, *start) = self.find_use(call), call.args
         start += [each.value for each in call.keywords]
         found = self._taking.name(PART)
         first = values.generators[0]
@@ -132,16 +133,16 @@ class ComprehensionLowering:
         if start:
             first.iter = self._taking.keep(first.iter, out)
         begin = [self._taking.take(each, out) for each in start]
-        if not begin and name != "next":
+        if not begin and function is not next:
             begin = [ast.Constant(0)]
         out += [assign(found, each) for each in begin]
 
         def put() -> Block:
             block: Block = []
             value = self._taking.take(values.elt, block)
-            if name == "next":
+            if function is next:
                 return [*block, assign(found, value), ast.Break()]
-            if name == "len":
+            if function is len:
                 block.append(ast.Expr(value))
                 value = ast.Constant(1)
             return [*block, assign(found, ast.BinOp(load(found), ast.Add(), value))]
@@ -161,7 +162,7 @@ class ComprehensionLowering:
         """
         (values,) = call.args
         name, each = self._taking.name(TRUTH), self._taking.name(PART)
-        is_any = call.func.id == "any"
+        is_any = self._find(call) is any
         out.append(assign(name, ast.Constant(not is_any)))
         leave: Any = ([ast.Break()], []) if is_any else ([ast.Pass()], [ast.Break()])
 
@@ -199,9 +200,17 @@ class ComprehensionLowering:
         """Is there a decision in a comprehension?"""
         if not (can_be_loop(each) or _can_be_function(each)):
             return self._taking.decides(each.generators[0].iter)
-        counts = isinstance(each, ast.ListComp) and any(_counts(g.iter) for g in each.generators)
+        is_list = isinstance(each, ast.ListComp)
+        counts = is_list and any(self._counts(g.iter) for g in each.generators)
         is_any = any(map(self._taking.decides, ast.iter_child_nodes(each)))
         return counts or is_any or _has_filters(each)
+
+    def _counts(self, items: ast.expr) -> bool:
+        """May it be one of a length that Python does not know? What has a name may be a tensor."""
+        if not isinstance(items, ast.Call):
+            return isinstance(items, ast.Name)
+        is_source = self._meanings.find_one_of(items.func, SOURCES) is not None
+        return is_source or getattr(items.func, "attr", "") in ("unbind", "split", "chunk")
 
     def take(self, each: Any, out: Block) -> Any:
         if isinstance(each, ast.GeneratorExp) and _can_be_function(each):
@@ -273,14 +282,6 @@ class ComprehensionLowering:
             values = self._taking.take(first.iter, block)
             return [*block, ast.For(first.target, values, self._nest(first.ifs, rest, make), [])]
         return make()
-
-
-def _counts(items: ast.expr) -> bool:
-    """May it be one of a length that Python does not know? What has a name may be a tensor."""
-    if isinstance(items, ast.Call):
-        name = getattr(items.func, "id", getattr(items.func, "attr", ""))
-        return name in ("range", "enumerate", "zip", "reversed", "unbind", "split", "chunk")
-    return isinstance(items, ast.Name)
 
 
 def can_be_loop(each: Any, most: int = 9) -> bool:

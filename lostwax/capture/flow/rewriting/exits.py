@@ -12,7 +12,7 @@ import ast
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from lostwax.capture.flow.rewriting.names import LEFT, RESULT
 
@@ -77,8 +77,7 @@ def lower_exits(
     if lowering.has_left:
         first.append(assign(LEFT, ast.Constant(False)))
     if lowering.has_result:
-        nothing = ast.Attribute(ast.Constant(HOOKS), "nothing", ast.Load())
-        first.append(assign(RESULT, nothing))
+        first.append(assign(RESULT, hook_value("nothing")))
         body.append(locate(ast.Return(load(RESULT)), function.body[-1]))
     for each in first:
         locate(each, function.body[0])
@@ -263,65 +262,30 @@ def _uses(block: Sequence[ast.stmt], name: str) -> bool:
 
 
 def iterate(items: ast.expr) -> ast.expr:
-    """What a loop goes over; `range(n)` may be one over a number that depends on data."""
+    """What a loop goes over."""
     if hasattr(items, "is_items"):  # it is that already
         return items
-    if _calls_unbind(items):
-        found = _locate_call("unbind", items, [items.func, *items.args])
-        found.keywords = items.keywords
-        return found
-    if not _calls_name(items):
-        return _locate_call("iterate", items, [items])
-    if items.func.id == "range" and not items.keywords:
-        return _locate_call("count", items, [items.func, *items.args])
-    if items.func.id in _JOINING:
-        args = [iterate(each) if _is_made(each) else each for each in items.args]
-        found = _locate_call("join_items", items, [items.func, *args])
-        found.keywords = items.keywords
-        return found
-    return _locate_call("iterate", items, [items])
+    found: ast.expr = locate(hook("iterate", _make_source(items)), items)
+    return found
 
 
-_JOINING = ("enumerate", "zip", "reversed")
+def _make_source(items: Any) -> Any:
+    """Let what is called make it (`range(n)` may be of a number that depends on data), and what
+    that is given, if it may be one that joins such."""
+    if isinstance(items, ast.Call) and is_hook(items.func, "callee"):
+        function: Any = items.func
+        joins = getattr(items, "may_join", False) and any(map(_is_called, items.args))
+        items.func = locate(hook("source", function.args[0], ast.Constant(joins)), function)
+        items.args = [_make_source(each) if joins else each for each in items.args]
+    return items
 
 
-def _is_made(items: ast.expr) -> bool:
-    is_named = _calls_name(items) and items.func.id in (*_JOINING, "range")
-    return is_named or _calls_unbind(items)
-
-
-def _calls_unbind(items: ast.expr) -> TypeGuard[ast.Call]:
-    """Is it `x.unbind(…)` or `torch.unbind(x, …)`, or its like?"""
-    return (
-        isinstance(items, ast.Call)
-        and isinstance(items.func, ast.Attribute)
-        and items.func.attr in ("unbind", "split", "chunk")
-        and not any(isinstance(each, ast.Starred) for each in items.args)
-        and all(each.arg is not None for each in items.keywords)
-    )
-
-
-def _calls_name(items: ast.expr) -> TypeGuard[_CallOfName]:
-    """Is a function called that has a name, with arguments one by one?"""
-    return (
-        isinstance(items, ast.Call)
-        and isinstance(items.func, ast.Name)
-        and not any(isinstance(each, ast.Starred) for each in items.args)
-    )
-
-
-class _CallOfName(ast.Call):
-    func: ast.Name
+def _is_called(each: ast.AST) -> bool:
+    return isinstance(each, ast.Call) and is_hook(each.func, "callee")
 
 
 def _ask(items: str, method: str, at: str) -> ast.expr:
     return ast.Call(ast.Attribute(load(items), method, ast.Load()), [load(at)], [])
-
-
-def _locate_call(name: str, old: ast.expr, args: list[ast.expr]) -> ast.Call:
-    hook = ast.Attribute(ast.Constant(HOOKS), name, ast.Load())
-    found: ast.Call = locate(ast.Call(hook, args, []), old)
-    return found
 
 
 def find_exits(statement: ast.AST) -> set[str]:
@@ -450,3 +414,10 @@ def locate_all(block: Sequence[ast.AST], at: ast.AST) -> None:
 
 def hook(name: str, *args: ast.expr) -> ast.Call:
     return ast.Call(hook_value(name), list(args), [])
+
+
+def is_hook(function: Any, name: str) -> bool:
+    """Is it a call of this hook?"""
+    called = function.func if isinstance(function, ast.Call) else None
+    is_ours = isinstance(called, ast.Attribute) and isinstance(called.value, ast.Constant)
+    return is_ours and called.value.value == HOOKS and called.attr == name

@@ -8,7 +8,6 @@ has written. The function does what it did before. Must not know what a conditio
 from __future__ import annotations
 
 import ast
-import builtins
 import copy
 from collections.abc import Sequence
 from itertools import count
@@ -23,17 +22,19 @@ from lostwax.capture.flow.rewriting.comprehensions import (
 )
 from lostwax.capture.flow.rewriting.exits import (
     COMPREHENSIONS,
+    HOOKS,
     SCOPES,
     AskingWhile,
     assign,
     find_stored,
     hook,
+    is_hook,
     load,
     locate,
     locate_all,
 )
 from lostwax.capture.flow.rewriting.matches import lower_matches
-from lostwax.capture.flow.rewriting.names import INDEX, PART, TRUTH
+from lostwax.capture.flow.rewriting.names import GENERATOR, INDEX, ITEMS, PART, TRUTH
 from lostwax.capture.flow.rewriting.picks import (
     find_gap,
     find_index,
@@ -42,40 +43,35 @@ from lostwax.capture.flow.rewriting.picks import (
     put_index,
     write_for_each,
 )
-from lostwax.capture.flow.stand_ins import COMPARING, TRUTHS
+from lostwax.capture.flow.rewriting.shadows import UNKNOWN, Meanings
 
 Block = list[ast.stmt]
-_NUMBERS = ("bool", "int", "float")
-_EXTREMES = ("max", "min")
-_BUILTINS = frozenset({*_NUMBERS, *QUESTIONS, *_EXTREMES})
-_ASKING = TRUTHS | COMPARING
+_EXTREMES = (max, min)
 _COMPARISONS = {
     ast.Eq: "equal", ast.NotEq: "differ", ast.In: "is_in", ast.NotIn: "is_not_in",
     ast.Is: "is_same", ast.IsNot: "is_other",
 }  # fmt: skip
-_LENGTH = "len"
 _AS_THEY_ARE = (*SCOPES, ast.AsyncFor, ast.AsyncWith)
 
 
-def take_apart(function: ast.FunctionDef, named: frozenset[str]) -> list[ast.FunctionDef]:
-    """Rewrite the body of a function; `named`: the names that may not be Python's own in it.
-    Returns functions within it that have to be rewritten, too."""
-    taking = ExpressionLowering(function, named)
+def take_apart(function: ast.FunctionDef, meanings: Meanings) -> list[ast.FunctionDef]:
+    """Rewrite the body of a function, in which names mean this. Returns functions within it that
+    have to be rewritten, too."""
+    taking = ExpressionLowering(function, meanings)
     function.body = lower_matches(function.body, taking.name)
     for node in ast.walk(function):
         taking.items.prepare(node)
     body = taking.go_through(join_yields(function.body, lambda: taking.name(PART)))
-    replacing = _Replacing(named)
+    replacing = _Replacing(meanings)
     function.body = [replacing.visit(each) for each in write_for_each(body)]
     return taking.items.made
 
 
 class ExpressionLowering:
-    def __init__(self, function: ast.FunctionDef, named: frozenset[str]) -> None:
-        self._named = named
-        self._builtins = _BUILTINS - named
+    def __init__(self, function: ast.FunctionDef, meanings: Meanings) -> None:
+        self._meanings = meanings
         self._numbers = count(1)
-        self.items = ComprehensionLowering(self, named)
+        self.items = ComprehensionLowering(self, meanings)
         # Other functions may set these while an expression is computed, or a part of it may.
         moving = {
             name
@@ -219,18 +215,16 @@ class ExpressionLowering:
             return True
         return any(map(self.decides, ast.iter_child_nodes(each)))
 
-    def _find_builtin(self, call: ast.Call) -> str | None:
+    def _find_builtin(self, call: ast.Call) -> Any:
         """The function of Python's that is called, if it decides something."""
-        if not isinstance(call.func, ast.Name) or call.func.id not in self._builtins:
+        function = self._meanings.find_one_of(call.func, (*QUESTIONS, *_EXTREMES))
+        args = call.args
+        if not args or call.keywords or any(isinstance(a, ast.Starred) for a in args):
             return None
-        name, args = call.func.id, call.args
-        if call.keywords or any(isinstance(a, ast.Starred) for a in args):
-            return None
-        return name if (len(args) > 1) == (name in _EXTREMES) and args else None
+        return function if (len(args) > 1) == (function in _EXTREMES) else None
 
     def _is_decision(self, call: ast.Call) -> bool:
-        is_use = self.items.find_use(call) is not None
-        return is_use or self._find_builtin(call) is not None or _find_name(call) in _ASKING
+        return self.items.find_use(call) is not None or self._find_builtin(call) is not None
 
     def take(self, each: Any, out: Block) -> Any:
         """The expression without decisions; they go before it."""
@@ -255,10 +249,8 @@ class ExpressionLowering:
             return self._take_Compare(each, out, is_asked=True)
         if isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not):
             return locate(hook("negate", self.ask(each.operand, out)), each)
-        if isinstance(each, ast.Call) and self._find_builtin(each) == "bool":
-            return self.ask(each.args[0], out)
-        if isinstance(each, ast.Call) and _find_name(each) in TRUTHS:
-            return self._take_asking(each, out, is_asked=True)
+        if isinstance(each, ast.Call):
+            each.is_asked = True  # type: ignore[attr-defined]
         return self._settle(self.take(each, out), out)
 
     def take_parts(self, each: Any, out: Block) -> Any:
@@ -324,8 +316,7 @@ class ExpressionLowering:
 
     def _stays(self, name: str) -> bool:
         """Can nothing else set this variable while an expression is computed?"""
-        is_builtin = name not in self._named and hasattr(builtins, name)
-        return is_builtin or " " in name or name in self._still
+        return self._meanings.stays(name) or " " in name or name in self._still
 
     def _take_IfExp(self, each: Any, out: Block) -> Any:
         name = self.name(PART)
@@ -408,32 +399,19 @@ class ExpressionLowering:
     def _take_call(self, call: Any, out: Block) -> Any:
         if self.items.find_use(call) is not None:
             return self.items.take_use(call, out)
-        name = self._find_builtin(call)
-        if name in _NUMBERS:
-            call.args = [self.take(call.args[0], out)]
-            return locate(hook("number", call.func, *call.args), call)
-        if name in QUESTIONS:
+        function = self._find_builtin(call)
+        if function in QUESTIONS:
             return self.items.take_question(call, out)
-        if name in _EXTREMES:
-            return self._take_extreme(call, name, out)
-        return self._take_asking(call, out, is_asked=False)
+        return self._take_extreme(call, function is max, out)
 
-    def _take_asking(self, call: Any, out: Block, is_asked: bool) -> Any:
-        """A call of a function that another one may stand in for."""
-        if any(self.decides(part) for _, _, part in _list_parts(call)):
-            call = self.take_parts(call, out)
-        new = hook("call", ast.Constant(is_asked), call.func, *call.args)
-        new.keywords = call.keywords
-        return locate(new, call)
-
-    def _take_extreme(self, call: Any, name: str, out: Block) -> Any:
+    def _take_extreme(self, call: Any, is_max: bool, out: Block) -> Any:
         """Python's `max(a, b)`: b, if b > a, else a."""
         first, *rest = (self.keep(self.take(each, out), out) for each in call.args)
         found = self.name(PART)
         out.append(assign(found, first))
         for each in rest:
             out.append(assign(found, hook("take_known", call.func, load(found), each)))
-            asked = hook("is_better", ast.Constant(name == "max"), each, load(found))
+            asked = hook("is_better", ast.Constant(is_max), each, load(found))
             out.append(ast.If(asked, [assign(found, each)], [ast.Pass()]))
         locate_all(out, call)
         return locate(load(found), call)
@@ -471,10 +449,11 @@ def _is_no_number(each: ast.expr) -> bool:
 
 
 class _Replacing(ast.NodeTransformer):
-    """Lets hooks compare, where Python would ask for the truths of elements, and count."""
+    """Lets hooks compare, where Python would ask for the truths of elements, and say what is
+    called."""
 
-    def __init__(self, named: frozenset[str]) -> None:
-        self._named = named
+    def __init__(self, meanings: Meanings) -> None:
+        self._meanings = meanings
 
     def visit(self, node: Any) -> Any:
         return node if isinstance(node, SCOPES) else super().visit(node)
@@ -509,25 +488,41 @@ class _Replacing(ast.NodeTransformer):
             return node
         return locate(hook(name, node.left, node.comparators[0]), node)  # type: ignore[no-any-return]
 
-    def visit_Call(self, node: ast.Call) -> ast.expr:
+    def visit_With(self, node: ast.With) -> ast.With:
+        """What manages it is read off the code (`handlers.py`)."""
+        for item in node.items:
+            item.context_expr.stays = True  # type: ignore[attr-defined]
         self.generic_visit(node)
-        if _find_name(node) in _JOINING and node.args:
-            node.args[0] = self._copy(node.args[0], "tuple")
-        if self._calls(node, _LENGTH):
-            return locate(hook("length", *node.args), node)  # type: ignore[no-any-return]
-        return self._copy(node, "list")  # type: ignore[no-any-return]
+        return node
 
-    def _calls(self, node: Any, name: str) -> bool:
-        """Is it a call of this function of Python's, with one argument?"""
-        is_called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        if not is_called or node.func.id != name or name in self._named:
-            return False
-        return len(node.args) == 1 and not node.keywords
+    def visit_Raise(self, node: ast.Raise) -> ast.Raise:
+        if node.exc is not None:
+            node.exc.stays = True  # type: ignore[attr-defined]
+        self.generic_visit(node)
+        return node
 
-    def _copy(self, node: Any, name: str) -> Any:
-        """`list(x)`, or `tuple(x)` where a list would do, of one whose length may be open."""
-        is_it = self._calls(node, name)
-        return locate(hook("copy", node.func, *node.args), node) if is_it else node
+    def visit_Call(self, node: Any) -> ast.expr:
+        self.generic_visit(node)
+        if hasattr(node, "stays") or _is_known(node.func):
+            return node  # type: ignore[no-any-return]
+        first = getattr(node.args[0], "func", None) if node.args else None
+        if _find_name(node) in _JOINING and is_hook(first, "callee"):
+            node.args[0].func = locate(hook("joined", first.args[0]), first)
+        joins = self._meanings.find_one_of(node.func, (UNKNOWN, enumerate, zip, reversed))
+        asked = [ast.Constant(True)] if hasattr(node, "is_asked") else []
+        node.func = locate(hook("callee", node.func, *asked), node.func)
+        node.may_join = joins is not None
+        return node  # type: ignore[no-any-return]
+
+
+def _is_known(function: Any) -> bool:
+    """Is it a hook or a part of what we have written, or `super`, which has to be called so?"""
+    if isinstance(function, ast.Attribute):
+        function = function.value
+        is_ours = isinstance(function, ast.Constant) and function.value == HOOKS
+        return is_ours or getattr(function, "id", "").startswith(ITEMS)
+    name = getattr(function, "id", "")
+    return name == "super" or name.startswith(GENERATOR)
 
 
 _JOINING = ("stack", "cat", "concat", "concatenate")

@@ -35,7 +35,7 @@ from lostwax.capture.flow.rewriting.names import GENERATOR
 from lostwax.capture.flow.rewriting.picks import Pick, Place, find_element, mark_elements
 from lostwax.capture.flow.rewriting.raises import lower_raises
 from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, mark_lists
-from lostwax.capture.flow.rewriting.shadows import Shadows
+from lostwax.capture.flow.rewriting.shadows import Meanings, Shadows
 from lostwax.capture.python.identities import ask_identities
 from lostwax.collector import list_functions
 
@@ -237,17 +237,16 @@ _OF_FUNCTION = 2  # CO_NEWLOCALS
 _NONE: Mapping[tuple[str, int], CodeType] = MappingProxyType({})
 
 
-def rewrite_function(function: Any, plan: Plan, named: frozenset[str]) -> None:
-    """Rewrite the tree of a function; `named`: the names that may not be Python's own in
-    it."""
+def rewrite_function(function: Any, plan: Plan, meanings: Meanings) -> None:
+    """Rewrite the tree of a function, in which names mean this."""
     if isinstance(function, ast.AsyncFunctionDef):
         raise NotRewritable("it is a coroutine")
     own = list(walk_own(function))
     outside = frozenset(name for node in own if isinstance(node, ast.Global) for name in node.names)
     append_in_place(function)
     mark_elements(function, dict(plan.picks))
-    for each in take_apart(function, named):
-        rewrite_function(each, Plan(), named)
+    for each in take_apart(function, meanings):
+        rewrite_function(each, Plan(), meanings)
     function.body = lower_raises(function.body, count(1))
     guard_loops(function, plan.growing)
     lower_exits(function, lambda each: (each.lineno, each.col_offset) in plan.extended)

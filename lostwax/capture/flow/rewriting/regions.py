@@ -22,6 +22,7 @@ from lostwax.capture.flow.rewriting.exits import (
     find_stored,
     hook,
     hook_value,
+    is_hook,
     load,
     locate,
 )
@@ -310,12 +311,12 @@ class _MarkingLists(ast.NodeTransformer):
     comprehension."""
 
     def visit(self, node: Any) -> Any:
-        is_list = isinstance(node, ast.List)
-        if isinstance(node, ast.Call):
-            is_list = isinstance(node.func, ast.Name) and node.func.id == "list"
+        if isinstance(node, ast.Call) and is_hook(node.func, "callee"):
+            function: Any = node.func
+            node.func = locate(hook("list_maker", function.args[0]), function)
         elif isinstance(node, _HOLDING):
             self.generic_visit(node)
-        return locate(hook("make_list", node), node) if is_list else node
+        return locate(hook("make_list", node), node) if isinstance(node, ast.List) else node
 
 
 _HOLDING = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)

@@ -1,5 +1,5 @@
-"""Which names of Python's own functions mean something else in a function: `max` where it is an
-argument, or where `from torch import *` has brought another one.
+"""What names mean in a function, as far as that is certain before it runs: of `max` it is not where
+it is an argument, or where something sets a global of this name.
 
 Must not run anything: globals are looked up as they are.
 """
@@ -8,14 +8,45 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from lostwax.capture.flow.rewriting.exits import FUNCTIONS, SCOPES
 
-Names = frozenset[str]
 _Place = tuple[int, int]
 """Where a function stands in its file: copies of it stand there, too."""
+UNKNOWN: Any = object()
+
+
+class Meanings(NamedTuple):
+    """What names mean in one function."""
+
+    bound: frozenset[str]
+    """The names that it, or one around or within it, gives to something."""
+    globals: Sequence[Mapping[str, Any]]
+    """Of all functions of its file: a file may have been run more than once."""
+
+    def find(self, each: ast.AST) -> Any:
+        """What a name is, or an attribute of a module that has a name; else `UNKNOWN`."""
+        if isinstance(each, ast.Attribute):
+            owner = self.find(each.value)
+            return vars(owner).get(each.attr, UNKNOWN) if type(owner) is ModuleType else UNKNOWN
+        if not isinstance(each, ast.Name) or each.id in self.bound:
+            return UNKNOWN
+        of_python = getattr(builtins, each.id, UNKNOWN)
+        found = [known.get(each.id, of_python) for known in self.globals] or [of_python]
+        return found[0] if all(value is found[0] for value in found) else UNKNOWN
+
+    def find_one_of(self, each: ast.AST, functions: Iterable[Any]) -> Any:
+        """Which of these functions it is; None, if it is none of them or not known."""
+        found = self.find(each)
+        return next((function for function in functions if function is found), None)
+
+    def stays(self, name: str) -> bool:
+        """Is it certain that a name is Python's own?"""
+        known = getattr(builtins, name, UNKNOWN)
+        return known is not UNKNOWN and self.find(ast.Name(name, ast.Load())) is known
 
 
 class Shadows:
@@ -23,29 +54,19 @@ class Shadows:
 
     def __init__(self, tree: ast.AST, globals_: Iterable[Mapping[str, Any]]) -> None:
         """`globals_`: those of the functions of the file that there are."""
+        known = {id(each): each for each in globals_}
         said = [n for n in ast.walk(tree) if isinstance(n, ast.Global)]
-        self._outside = _find_replaced(globals_) | {name for each in said for name in each.names}
-        self._inside: dict[_Place, Names] = {}
+        outside = {name for each in said for name in each.names}
+        self._inside: dict[_Place, Meanings] = {}
         for outermost in _find_outermost(tree):
-            names = self._outside | _find_bound(outermost)
+            names = Meanings(frozenset(outside | _find_bound(outermost)), [*known.values()])
             for node in ast.walk(outermost):
                 if isinstance(node, (*FUNCTIONS, ast.Lambda)):
                     self._inside[node.lineno, node.col_offset] = names
 
-    def find(self, function: Any) -> Names:
-        """The names that may not be Python's own in a function or a lambda."""
+    def find(self, function: Any) -> Meanings:
+        """What names mean in a function or a lambda."""
         return self._inside[function.lineno, function.col_offset]
-
-
-def _find_replaced(globals_: Iterable[Mapping[str, Any]]) -> Names:
-    """The globals that have the names of Python's own and are others."""
-    known = vars(builtins)
-    return frozenset(
-        name
-        for each in globals_
-        for name in known.keys() & each.keys()
-        if each[name] is not known[name]
-    )
 
 
 def _find_outermost(tree: ast.AST) -> Iterator[ast.AST]:

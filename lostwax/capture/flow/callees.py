@@ -1,0 +1,179 @@
+"""Functions of Python's and of torch's that take what only data know, in place of those that do
+not: the one table, by the functions themselves. What a program calls them does not matter.
+
+Rewritten code asks for each function that it calls. Must not know how it is rewritten.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any, NamedTuple
+
+import torch
+
+from lostwax.capture.flow import stand_ins
+from lostwax.capture.flow.items import count_items, join_items, slice_items
+from lostwax.capture.flow.lists.growing import ListOfUnknownLength
+from lostwax.capture.flow.truths import is_open_number, make_tensor, read_truth, take_number
+from lostwax.fake.tensor import FakeTensor
+from lostwax.location import PASSING_ON
+
+PASSING_ON.add(__file__)
+_METHODS = (BuiltinFunctionType, MethodType)
+
+
+class _StandIn(NamedTuple):
+    call: Callable[..., Any]
+    is_truth: bool = False
+    """Does it return a truth, which may be a tensor?"""
+    takes_original: bool = False
+    """Is its first argument the function that it stands for?"""
+
+
+def find_callee(function: Any, is_asked: bool = False) -> Any:
+    """What to call in the place of a function, or of a method of a tensor or a list; itself, if
+    there is nothing else. `is_asked`: only the truth of what it returns counts."""
+    row = _find_row(function, _FUNCTIONS, _METHODS_OF_TENSORS)
+    if row is None:
+        return function
+    call = partial(row.call, function) if row.takes_original else row.call
+    return partial(_read, call) if row.is_truth and not is_asked else call
+
+
+def find_source(function: Any) -> Any:
+    """The same where a loop goes over what is returned: it may be of a length that only the program
+    knows, and be given such. None, if it is none of those that make what loops go over."""
+    row = _find_row(function, _SOURCES, _SOURCES_OF_TENSORS)
+    return None if row is None else partial(row.call, function)
+
+
+def _find_row(
+    function: Any, of_functions: dict[int, tuple[Any, _StandIn]], of_tensors: dict[str, _StandIn]
+) -> _StandIn | None:
+    kind = type(function)
+    if kind in _METHODS and type(function.__self__) in (FakeTensor, list):
+        of_owner = of_tensors if type(function.__self__) is FakeTensor else _METHODS_OF_LISTS
+        row = of_owner.get(function.__name__)
+        if row is None or row.takes_original:
+            return row
+        return row._replace(call=partial(row.call, function.__self__))
+    original = function
+    if kind is FunctionType:  # a capture may have one in its place
+        original = vars(function).get("stands_for", function)
+    found = of_functions.get(id(original))
+    return None if found is None else found[1]
+
+
+def _read(call: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
+    return take_number(call(*args, **options))
+
+
+# ------------------------------------------------------------------------------ lengths and numbers
+
+
+def _count(values: Any, /) -> Any:
+    """`len`, which is a symbolic number where data decide how long a tensor is."""
+    if isinstance(values, ListOfUnknownLength):
+        return values.count_elements()
+    if type(values) is FakeTensor and values.ndim and is_open_number(values.shape[0]):
+        return values.shape[0]
+    return len(values)
+
+
+def _copy(kind: Any, /, *args: Any, **options: Any) -> Any:
+    """`list` of one whose length is open; or `tuple`, where torch takes it for the same."""
+    is_open = len(args) == 1 and isinstance(args[0], ListOfUnknownLength)
+    return args[0].copy() if is_open else kind(*args, **options)
+
+
+def copy_for_torch(function: Any) -> Any:
+    """What to call to make the list or tuple that a function of torch joins."""
+    return partial(_copy, function) if function is tuple else find_callee(function)
+
+
+def _read_truth(*args: Any) -> Any:
+    return read_truth(*args) if len(args) == 1 and is_open_number(args[0]) else bool(*args)
+
+
+def _make_number(kind: Any, /, *args: Any, **options: Any) -> Any:
+    """`int` or `float`."""
+    if len(args) != 1 or options or not is_open_number(args[0]):
+        return kind(*args, **options)
+    (value,) = args
+    if isinstance(value, torch.SymBool) or getattr(value, "dtype", None) is torch.bool:
+        value = make_tensor(value).long()
+    number = take_number(value)
+    if kind is float:
+        return number if isinstance(number, torch.SymFloat) else torch.sym_float(number)
+    return number if isinstance(number, torch.SymInt) else torch.sym_int(number)
+
+
+# ------------------------------------------------------------------ functions that are given others
+
+
+def _give_callee(original: Any, function: Any, /, *args: Any, **options: Any) -> Any:
+    return original(find_callee(function), *args, **options)
+
+
+def _take_key(call: Callable[..., Any]) -> Callable[..., Any]:
+    def call_with_key(*args: Any, key: Any = None, **options: Any) -> Any:
+        key = None if key is None else find_callee(key)
+        return call(*args, key=key, **options)
+
+    return call_with_key
+
+
+def _by_identity(rows: dict[Any, _StandIn]) -> dict[int, tuple[Any, _StandIn]]:
+    return {id(function): (function, row) for function, row in rows.items()}
+
+
+_TRUTHS: dict[Any, Callable[..., Any]] = {
+    torch.equal: stand_ins.equal,
+    torch.allclose: stand_ins.allclose,
+    torch.is_nonzero: stand_ins.is_nonzero,
+    operator.truth: stand_ins.truth,
+    math.isnan: stand_ins.isnan,
+    math.isinf: stand_ins.isinf,
+    math.isfinite: stand_ins.isfinite,
+    math.isclose: stand_ins.isclose,
+    any: stand_ins.any_of,
+    all: stand_ins.all_of,
+    bool: _read_truth,
+}
+_FUNCTIONS = _by_identity(
+    {
+        **{function: _StandIn(call, is_truth=True) for function, call in _TRUTHS.items()},
+        max: _StandIn(_take_key(stand_ins.take_largest), takes_original=True),
+        min: _StandIn(_take_key(stand_ins.take_smallest), takes_original=True),
+        sorted: _StandIn(_take_key(stand_ins.order_values)),
+        len: _StandIn(_count),
+        list: _StandIn(_copy, takes_original=True),
+        int: _StandIn(_make_number, takes_original=True),
+        float: _StandIn(_make_number, takes_original=True),
+        **{
+            each: _StandIn(_give_callee, takes_original=True)
+            for each in (map, filter, functools.reduce, functools.partial)
+        },
+    }
+)
+_METHODS_OF_TENSORS = {
+    "equal": _StandIn(stand_ins.equal, is_truth=True),
+    "allclose": _StandIn(stand_ins.allclose, is_truth=True),
+    "is_nonzero": _StandIn(stand_ins.is_nonzero, is_truth=True),
+    "__bool__": _StandIn(stand_ins.is_nonzero, is_truth=True),
+}
+_METHODS_OF_LISTS = {"sort": _StandIn(_take_key(stand_ins.order_list))}
+_PARTS = _StandIn(slice_items, takes_original=True)
+_SOURCES = _by_identity(
+    {
+        range: _StandIn(count_items),
+        **{each: _StandIn(join_items) for each in (enumerate, zip, reversed)},
+        **dict.fromkeys((torch.unbind, torch.split, torch.chunk), _PARTS),
+    }
+)
+_SOURCES_OF_TENSORS = dict.fromkeys(("unbind", "split", "chunk"), _PARTS)

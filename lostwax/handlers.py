@@ -1,13 +1,12 @@
 """Which code catches an exception, read off the bytecode.
 
 A `try` does, and so may a `with`: `contextlib.suppress`, or a manager whose `__exit__` may return
-something true. Layer 0: imports nothing of the house but `cache`.
+something true. Layer 0: imports nothing of the house but `bytecode` and `cache`.
 """
 
 from __future__ import annotations
 
 import builtins
-import dis
 import sys
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from inspect import getattr_static
 from types import CodeType, FrameType, FunctionType, GeneratorType
 from typing import Any, NamedTuple
 
+from lostwax.bytecode import Step, find_places, read_handlers, read_steps
 from lostwax.cache import cached, cached_by_identity
 
 
@@ -84,12 +84,11 @@ def _goes_on(scene: _Scene, handler: int, kind: type[BaseException]) -> bool:
 
 def _find_line(code: CodeType, handler: int) -> int:
     """Where a handler is written."""
-    places = [s.positions for s in _instructions(code) if s.offset >= handler]
-    return next((at.lineno for at in places if at is not None and at.lineno), code.co_firstlineno)
+    return next((s.line for s in _steps_from(code, handler) if s.line), code.co_firstlineno)
 
 
 def _find_handler(code: CodeType, offset: int) -> int | None:
-    covering = (handler for start, end, handler in _handlers(code) if start <= offset < end)
+    covering = (handler for start, end, handler in read_handlers(code) if start <= offset < end)
     return next(covering, None)
 
 
@@ -126,7 +125,7 @@ def _ends_with(code: CodeType, handler: int) -> bool:
 
 
 def _names_from(code: CodeType, handler: int) -> list[str]:
-    return [s.opname for s in _instructions(code) if s.offset >= handler]
+    return [s.opname for s in _steps_from(code, handler)]
 
 
 @cached(1000)
@@ -136,8 +135,8 @@ def _read_clauses(
     """The classes that the handler catches; none for a `finally`. None, if it may end without
     raising what there was; then it may catch all. `is_any_way`: look at what it does where a class
     matches, too, and there it may raise something else."""
-    steps = [s for s in _instructions(code) if s.offset >= handler]
-    places = {s.offset: i for i, s in enumerate(steps)}
+    steps = _steps_from(code, handler)
+    places = find_places(steps)
     found: list[tuple[str, ...]] = []
     seen, left = set[int](), [0]
     while left:
@@ -168,11 +167,11 @@ _LEAVING = ("POP_EXCEPT", "SEND", "YIELD_VALUE", "RETURN")
 """A handler with one of these may end without raising again."""
 
 
-def _read_classes(steps: list[dis.Instruction]) -> list[tuple[str, ...]]:
+def _read_classes(steps: list[Step]) -> list[tuple[str, ...]]:
     """The names that the last of these steps load: of one class, or of a tuple of them."""
     last, count = len(steps) - 1, 1
     if steps[last].opname == "BUILD_TUPLE":
-        last, count = last - 1, steps[last].arg or 0
+        last, count = last - 1, steps[last].arg
     found: list[tuple[str, ...]] = []
     path: list[str] = []
     while last >= 0 and len(found) < count:
@@ -195,7 +194,7 @@ _LOCAL = ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF")
 @cached(1000)
 def _is_of_house(code: CodeType, handler: int) -> bool:
     """Does the handler begin with a constant of the house's? (`capture/flow/hooks.py`)"""
-    steps = [s for s in _instructions(code) if s.offset >= handler][:2]
+    steps = _steps_from(code, handler)[:2]
     if [s.opname for s in steps] != ["PUSH_EXC_INFO", "LOAD_CONST"]:
         return False
     return type(steps[1].argval).__module__.startswith("lostwax.")
@@ -265,11 +264,9 @@ def _is_never_true(code: CodeType) -> bool:
     """Does the function return None or False at every `return`? (A generator does not tell.)"""
     steps = _instructions(code)
     for i, step in enumerate(steps):
-        if step.opname in ("RETURN_VALUE", "RETURN_CONST"):
-            said = step if step.opname == "RETURN_CONST" else steps[i - 1]
-            is_constant = said.opname in ("LOAD_CONST", "RETURN_CONST")
-            is_met = step.opname == "RETURN_VALUE" and step.is_jump_target  # with something else
-            if is_met or not is_constant or said.argval not in (None, False):
+        if step.opname == "RETURN_VALUE":
+            said, is_met = steps[i - 1], step.is_jump_target  # with something else
+            if is_met or said.opname != "LOAD_CONST" or said.argval not in (None, False):
                 return False
     return not code.co_flags & _GENERATOR
 
@@ -280,8 +277,8 @@ _GENERATOR = 0x20 | 0x80 | 0x200  # of any kind
 @cached(1000)
 def _read_manager(code: CodeType, handler: int) -> _Manager | None:
     """How the `with` that ends here gets its manager; None, if that is not so simple."""
-    start = min(start for start, _, each in _handlers(code) if each == handler)
-    before = [s for s in _instructions(code) if s.offset < start and s.opname != "NOP"]
+    start = min(start for start, _, each in read_handlers(code) if each == handler)
+    before = [s for s in _instructions(code) if s.start < start and s.opname != "NOP"]
     entering, last = before[-1], before[-2]
     if entering.opname != "BEFORE_WITH" or entering.is_jump_target:  # of `a if c else b`
         return None
@@ -297,9 +294,9 @@ def _read_manager(code: CodeType, handler: int) -> _Manager | None:
             if is_local and _is_set_from(code, step.argval, start):
                 return None
             return _Manager((step.argval, *reversed(path)), is_local, is_called, tuple(given))
-        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+        elif step.opname == "LOAD_ATTR":
             path.append(step.argval)
-        elif step.opname not in ("PRECALL", "KW_NAMES", "PUSH_NULL"):
+        elif step.opname not in ("KW_NAMES", "PUSH_NULL"):
             return None
     return None
 
@@ -310,47 +307,26 @@ _CALLING = {"CALL": 2, "CALL_KW": 3}
 
 def _is_set_from(code: CodeType, name: str, offset: int) -> bool:
     """May a variable be another one by the time that something is raised?"""
-    steps = [s for s in _instructions(code) if s.offset >= offset]
+    steps = _steps_from(code, offset)
     return any(s.argval == name and s.opname.startswith(("STORE_", "DELETE_")) for s in steps)
 
 
-def _begins(step: dis.Instruction) -> tuple[int, int] | None:
+def _begins(step: Step) -> tuple[int, int] | None:
     """Where in the source the expression that the step belongs to begins."""
     at = step.positions
-    if at is None or at.lineno is None or at.col_offset is None:
-        return None
-    return at.lineno, at.col_offset
+    return None if at.lineno is None or at.col_offset is None else (at.lineno, at.col_offset)
 
 
 @cached_by_identity(1000)
-def _instructions(code: CodeType) -> list[dis.Instruction]:
+def _instructions(code: CodeType) -> list[Step]:
     """The steps of a code, but for those of the house's that a handler begins with
     (`capture/python/identities.py`)."""
-    found = [s for s in dis.get_instructions(code) if s.opname != "CACHE"]
+    found = [*read_steps(code)]
     for i in [i for i, s in enumerate(found) if getattr(s.argval, "is_put_in", False)]:
         begins = max(k for k in range(i) if found[k].opname == "PUSH_EXC_INFO")
         found[begins + 1 : i + 3] = [found[begins]] * (i + 2 - begins)
     return [s for i, s in enumerate(found) if not i or s is not found[i - 1]]
 
 
-@cached_by_identity(1000)
-def _handlers(code: CodeType) -> tuple[tuple[int, int, int], ...]:
-    return tuple(_parse_table(code.co_exceptiontable))
-
-
-def _parse_table(table: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield (start, end, handler) of each entry. A number has six bits a byte; the first byte of an
-    entry has a mark."""
-    rest = iter(table)
-    for first in rest:
-        numbers = [_number(first, rest), *(_number(next(rest), rest) for _ in range(3))]
-        start, length, handler = (2 * n for n in numbers[:3])
-        yield start, start + length, handler
-
-
-def _number(byte: int, rest: Iterator[int]) -> int:
-    value = byte & 63
-    while byte & 64:
-        byte = next(rest)
-        value = value << 6 | byte & 63
-    return value
+def _steps_from(code: CodeType, offset: int) -> list[Step]:
+    return [s for s in _instructions(code) if s.start >= offset]

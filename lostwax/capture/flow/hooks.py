@@ -4,8 +4,9 @@ every condition is what it is.
 
 from __future__ import annotations
 
+import operator
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any
 
@@ -24,9 +25,9 @@ from lostwax.capture.flow.truths import (
     KEPT,
     UNSET,
     Joint,
-    are_sequences,
     combine,
     compare,
+    compare_unequal,
     find_in,
     find_known,
     find_undecided,
@@ -40,6 +41,19 @@ from lostwax.errors import CaptureError
 from lostwax.location import PASSING_ON
 
 PASSING_ON.add(__file__)
+
+
+def _either(captured: Callable[..., Any], plain: Callable[..., Any]) -> Any:
+    """A hook that does the one while a capture runs in this thread, and else the other."""
+
+    def call(*args: Any) -> Any:
+        return captured(*args) if threads.is_capturing() else plain(*args)
+
+    return staticmethod(call)
+
+
+def _keep(value: Any) -> Any:
+    return value
 
 
 class CaptureHooks(Hooks):
@@ -61,40 +75,21 @@ class CaptureHooks(Hooks):
             return Joint(frame, name, predicate, is_and)
         return Choice(threads.running[-1], predicate, frame, site, names, live)
 
-    def truth(self, value: Any) -> Any:
-        """Whether a value is true, where only that is asked."""
-        return read_truth(value) if threads.is_capturing() else bool(value)
-
-    def negate(self, value: Any) -> Any:
-        return negate(value) if threads.is_capturing() else not value
-
-    def find_known(self, value: Any) -> Any:
-        """A value; True or False, if that is certain here of a symbolic truth."""
-        return find_known(value) if threads.is_capturing() else value
-
-    def value(self, truth: Any) -> Any:
-        """A truth that the program goes on with."""
-        return take_number(truth) if threads.is_capturing() else truth
-
-    def equal(self, one: Any, other: Any) -> Any:
-        return compare(one, other) if threads.is_capturing() else one == other
-
-    def differ(self, one: Any, other: Any) -> Any:
-        if not threads.is_capturing() or not are_sequences(one, other):
-            return one != other
-        return negate(compare(one, other))
-
-    def is_same(self, one: Any, other: Any) -> Any:
-        return is_same(one, other)
+    truth = _either(read_truth, bool)
+    """Whether a value is true, where only that is asked."""
+    negate = _either(negate, operator.not_)
+    find_known = _either(find_known, _keep)
+    """A value; True or False, if that is certain here of a symbolic truth."""
+    value = _either(take_number, _keep)
+    """A truth that the program goes on with."""
+    equal = _either(compare, operator.eq)
+    differ = _either(compare_unequal, operator.ne)
+    is_same = staticmethod(is_same)
+    is_in = _either(find_in, lambda one, values: one in values)
+    is_not_in = _either(lambda *of: negate(find_in(*of)), lambda one, values: one not in values)
 
     def is_other(self, one: Any, other: Any) -> Any:
         return self.negate(is_same(one, other))
-
-    def is_in(self, one: Any, values: Any) -> Any:
-        return find_in(one, values) if threads.is_capturing() else one in values
-
-    def is_not_in(self, one: Any, values: Any) -> Any:
-        return negate(find_in(one, values)) if threads.is_capturing() else one not in values
 
     def take_known(self, function: Any, one: Any, other: Any) -> Any:
         """`max` or `min` of two; the first of them, if data decide (`is_better`)."""

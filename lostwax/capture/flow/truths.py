@@ -115,12 +115,17 @@ def combine(one: Any, other: Any, is_and: bool) -> Any:
 def compare(one: Any, other: Any) -> Any:
     """`one == other`. Of lists and tuples it is made of the truths of their elements: Python's own
     comparison wants to know each of them."""
-    if not are_sequences(one, other):
+    if not _are_sequences(one, other):
         return one == other
     return take_number(_compare_elements(one, other))
 
 
-def are_sequences(one: Any, other: Any) -> bool:
+def compare_unequal(one: Any, other: Any) -> Any:
+    """`one != other`."""
+    return negate(compare(one, other)) if _are_sequences(one, other) else one != other
+
+
+def _are_sequences(one: Any, other: Any) -> bool:
     """Are both lists, or both tuples, that are compared as Python's own are?"""
     return any(
         isinstance(one, kind)

@@ -16,13 +16,13 @@ import torch
 
 from lostwax.capture.flow.rewriting.exits import (
     COMPREHENSIONS,
-    SCOPES,
     assign,
     find_stored,
     hook,
     load,
     locate,
     locate_all,
+    map_blocks,
 )
 from lostwax.capture.flow.rewriting.names import GENERATOR, ITEM, ITEMS, PART, TRUTH
 from lostwax.capture.flow.rewriting.shadows import Meanings
@@ -334,9 +334,7 @@ def join_yields(block: Sequence[ast.stmt], name: Callable[[], str]) -> Block:
     """Let both sides of an `if` that end with a `yield`, and have no other, yield after it."""
     found: Block = []
     for each in block:
-        for key in ("body", "orelse", "finalbody"):
-            if not isinstance(each, SCOPES) and getattr(each, key, None):
-                setattr(each, key, join_yields(getattr(each, key), name))
+        map_blocks(each, lambda inner: join_yields(inner, name))
         found.append(each)
         if isinstance(each, ast.If) and _ends_with_yield(each):
             value = name()

@@ -373,6 +373,19 @@ def walk_own(function: ast.AST) -> Iterator[ast.AST]:
             left += ast.iter_child_nodes(node)
 
 
+def map_blocks(statement: Any, function: Callable[[list[ast.stmt]], Sequence[ast.stmt]]) -> bool:
+    """Let a function make the blocks that stand in a statement. Returns whether there is one; those
+    of a function or a class are its own."""
+    inner = (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ()))
+    has_blocks = bool(inner)
+    for holder in () if isinstance(statement, SCOPES) else (statement, *inner):
+        for name in ("asking", "body", "orelse", "finalbody"):
+            if isinstance(block := getattr(holder, name, None), list):
+                setattr(holder, name, function(block))
+                has_blocks = True
+    return has_blocks
+
+
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 

@@ -32,6 +32,7 @@ from lostwax.capture.flow.rewriting.exits import (
     load,
     locate,
     locate_all,
+    map_blocks,
 )
 from lostwax.capture.flow.rewriting.matches import lower_matches
 from lostwax.capture.flow.rewriting.names import GENERATOR, INDEX, ITEMS, PART, TRUTH
@@ -91,11 +92,7 @@ class ExpressionLowering:
     def _go_through_one(self, each: Any) -> Block:
         if isinstance(each, _AS_THEY_ARE):
             return [each]  # type: ignore[list-item]
-        for name in ("body", "orelse", "finalbody"):
-            if getattr(each, name, None):
-                setattr(each, name, self.go_through(getattr(each, name)))
-        for inner in (*getattr(each, "handlers", ()), *getattr(each, "cases", ())):
-            inner.body = self.go_through(inner.body)
+        map_blocks(each, self.go_through)
         before: Block = []
         method = getattr(self, f"_in_{type(each).__name__}", None)
         if method is not None:

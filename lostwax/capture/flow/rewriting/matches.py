@@ -15,7 +15,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lostwax.capture.flow.rewriting.exits import SCOPES, assign, find_stored, load, locate_all
+from lostwax.capture.flow.rewriting.exits import assign, find_stored, load, locate_all, map_blocks
 from lostwax.capture.flow.rewriting.names import PART, TRUTH
 
 Block = list[ast.stmt]
@@ -25,11 +25,7 @@ def lower_matches(block: Sequence[ast.stmt], name: Callable[[str], str]) -> Bloc
     """The statements of a block; `name` makes names for variables."""
     found: Block = []
     for each in block:
-        inner = (*getattr(each, "handlers", ()), *getattr(each, "cases", ()))
-        for holder in () if isinstance(each, SCOPES) else (each, *inner):
-            for key in ("body", "orelse", "finalbody"):
-                if isinstance(getattr(holder, key, None), list):
-                    setattr(holder, key, lower_matches(getattr(holder, key), name))
+        map_blocks(each, lambda inner: lower_matches(inner, name))
         found += _take_match(each, name) if isinstance(each, ast.Match) else [each]
     return found
 

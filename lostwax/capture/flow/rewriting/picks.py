@@ -20,7 +20,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lostwax.capture.flow.rewriting.exits import SCOPES, hook_value, load, locate
+from lostwax.capture.flow.rewriting.exits import SCOPES, hook_value, load, locate, map_blocks
 
 Place = tuple[int, int, int, int]
 """Where an expression begins and ends: lines and columns, as `ast` counts them."""
@@ -130,15 +130,7 @@ def write_for_each(block: Sequence[ast.stmt]) -> list[ast.stmt]:
 
 
 def _write_one(each: Any) -> ast.stmt:
-    if isinstance(each, SCOPES):
-        return each  # type: ignore[return-value]
-    inner = (*getattr(each, "handlers", ()), *getattr(each, "cases", ()))
-    is_simple = not inner
-    for holder in (each, *inner):
-        for name in ("body", "orelse", "finalbody", "asking"):
-            if isinstance(getattr(holder, name, None), list):
-                setattr(holder, name, write_for_each(getattr(holder, name)))
-                is_simple = False
+    is_simple = not map_blocks(each, write_for_each) and not isinstance(each, SCOPES)
     for element in _find_picked(each) if is_simple else ():
         each = _halve(each, element.picked_by, 0, element.pick.most)
     return each  # type: ignore[no-any-return]

@@ -24,7 +24,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lostwax.capture.flow.rewriting.exits import SCOPES, assign, load, locate, never_ends
+from lostwax.capture.flow.rewriting.exits import assign, load, locate, map_blocks, never_ends
 from lostwax.capture.flow.rewriting.names import HANDLED
 
 _MOST = 2_000
@@ -37,13 +37,7 @@ def lower_raises(block: Sequence[ast.stmt], numbers: Iterator[int]) -> list[ast.
 
 
 def _go_through(each: Any, numbers: Iterator[int]) -> list[ast.stmt]:
-    if isinstance(each, SCOPES):
-        return [each]  # type: ignore[list-item]
-    inner = (*getattr(each, "handlers", ()), *getattr(each, "cases", ()))
-    for holder in (each, *inner):
-        for part in ("body", "orelse", "finalbody", "asking"):
-            if isinstance(getattr(holder, part, None), list):
-                setattr(holder, part, lower_raises(getattr(holder, part), numbers))
+    map_blocks(each, lambda inner: lower_raises(inner, numbers))
     if not isinstance(each, ast.Try) or not each.handlers or not _raises(each.body):
         return [each]
     return _rewrite(each, f"{HANDLED}{next(numbers)}")

@@ -431,6 +431,6 @@ def hook(name: str, *args: ast.expr) -> ast.Call:
 
 def is_hook(function: Any, name: str) -> bool:
     """Is it a call of this hook?"""
-    called = function.func if isinstance(function, ast.Call) else None
+    called: Any = function.func if isinstance(function, ast.Call) else None
     is_ours = isinstance(called, ast.Attribute) and isinstance(called.value, ast.Constant)
-    return is_ours and called.value.value == HOOKS and called.attr == name
+    return bool(is_ours and called.value.value == HOOKS and called.attr == name)

@@ -502,7 +502,7 @@ class _Replacing(ast.NodeTransformer):
         self.generic_visit(node)
         if hasattr(node, "stays") or _is_known(node.func):
             return node  # type: ignore[no-any-return]
-        first = getattr(node.args[0], "func", None) if node.args else None
+        first: Any = getattr(node.args[0], "func", None) if node.args else None
         if _find_name(node) in _JOINING and is_hook(first, "callee"):
             node.args[0].func = locate(hook("joined", first.args[0]), first)
         joins = self._meanings.find_one_of(node.func, (UNKNOWN, enumerate, zip, reversed))

@@ -169,7 +169,7 @@ def find_in(one: Any, values: Any) -> Any:
 def _has_keys(one: Any, values: Any) -> bool:
     """Is a number that data decide looked for among keys, which are compared by what they are?"""
     is_number = isinstance(one, (torch.SymInt, torch.SymFloat)) and is_open_number(one)
-    kinds = (dict, set, frozenset, type({}.keys()))
+    kinds: tuple[Any, ...] = (dict, set, frozenset, type({}.keys()))
     contains = [kind.__contains__ for kind in kinds]
     is_plain = getattr(type(values), "__contains__", None) in contains
     return is_number and is_plain and all(isinstance(each, KEYS) for each in values)

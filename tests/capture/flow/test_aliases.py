@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import hashlib
 import math
 import operator
 from builtins import len as size
@@ -315,3 +316,31 @@ def test_a_generator_is_asked_by_another_name() -> None:
         export(ask, (INPUTS[0],))
     assert "test_aliases.py" in str(e.value)
     assert "instead: loop over a list, for x in list(iterator)" in str(e.value)
+
+
+def hash_by_map(x: Tensor) -> Any:
+    made = hashlib.md5()
+    if x.sum() > 0:
+        list(map(made.update, [b"a"]))
+    return x * made.digest()[0]
+
+
+def hash_by_another_map(x: Tensor) -> Any:
+    made, m = hashlib.md5(), map
+    if x.sum() > 0:
+        list(m(made.update, [b"a"]))
+    return x * made.digest()[0]
+
+
+def hash_by_methods(x: Tensor) -> Any:
+    made = hashlib.md5()
+    methods = [made.update]
+    if x.sum() > 0:
+        set(map(*methods, [b"a"]))
+    return x * made.digest()[0]
+
+
+@pytest.mark.parametrize("program", [hash_by_map, hash_by_another_map, hash_by_methods])
+def test_what_c_changes_is_seen(program: Any) -> None:
+    with pytest.raises(CaptureError, match=r"on data changes made .*cannot be undone"):
+        export(program, (INPUTS[0],))

@@ -5,6 +5,7 @@ regions.
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import takewhile
 from types import FrameType
@@ -47,12 +48,17 @@ class IndexedByData(NamedTuple):
         known which elements there are."""
         count = self._count(index)
         if not count:
-            is_by_key = self._is_by_key(index)
-            key = take_number(_as_number(index)) if is_by_key else None
-            return negate(find_in(key, self.values)) if is_by_key else False
+            return self._exclude_key(index) if self._is_by_key(index) else False
         index = _as_number(index)
         least = -count if self._is_list else 0
         return combine(index < least, index >= count, is_and=False)
+
+    def _exclude_key(self, index: Any) -> Any:
+        key = take_number(_as_number(index))
+        known = {int(k) for k in self.values if isinstance(k, (int, float)) and k == k // 1}
+        if known and max(known) - min(known) < len(known):  # a range, of which more is known
+            return combine(key < min(known), key > max(known), is_and=False)
+        return negate(find_in(key, self.values))
 
     def miss(self) -> Exception:
         """What Python raises where there is none. (For an attribute a stand-in: of the error itself
@@ -102,7 +108,8 @@ class IndexedByData(NamedTuple):
     @property
     def _has_keys(self) -> bool:
         """Is it a dict whose keys are compared by what they are, and do these stand alone?"""
-        is_dict = _is_read_as(self.values, (dict,)) and not hasattr(self.values, "__missing__")
+        is_dict = _is_read_as(self.values, (OrderedDict, dict), ("__iter__", "get", "values"))
+        is_dict = is_dict and not hasattr(self.values, "__missing__")
         is_plain = is_dict and self.key is None and not self.are_attributes
         return is_plain and all(isinstance(each, KEYS) for each in self.values)
 
@@ -157,10 +164,10 @@ def _check_count(count: int, pick: Pick, frame: FrameType) -> None:
         raise PickNeedsMoreElements(frame, pick._replace(most=count))
 
 
-def _is_read_as(values: Any, kinds: tuple[type, ...]) -> bool:
+def _is_read_as(values: Any, kinds: tuple[type, ...], more: tuple[str, ...] = ()) -> bool:
     """Is it one of these, or of a class of the user's that gives its elements as they do?"""
     own = [kind for kind in kinds if isinstance(values, kind)]
-    methods = ("__getitem__", "__len__", "__contains__")
+    methods = ("__getitem__", "__len__", "__contains__", *more)
     return bool(own) and all(
         getattr(type(values), name, None) is getattr(own[0], name, None) for name in methods
     )

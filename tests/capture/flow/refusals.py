@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections import OrderedDict
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -524,7 +524,7 @@ def asks_before_it_looks_up(x: Tensor) -> Any:
 
 @refuse("a concrete integer is needed", r"found\[i\] if 0 <= i < len", asks_before_it_looks_up)
 def gets_from_a_dict(x: Tensor) -> Any:
-    found = OrderedDict({0: x, 1: x + 1})
+    found = defaultdict(lambda: x, {0: x, 1: x + 1})
     return found.get(_count(x), x * 2)
 
 

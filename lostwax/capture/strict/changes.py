@@ -8,12 +8,11 @@ buffers are no Python objects here: a program writes to them. Must not know how 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 
 from lostwax.capture.example_call import argument_names
 from lostwax.capture.heap.contents import list_items, read_items, stands_for, write
@@ -24,7 +23,6 @@ from lostwax.capture.heap.holders import MISSING, ClassAttributes, SlotAttribute
 from lostwax.capture.heap.moment import Moment
 from lostwax.capture.heap.paths import PathSearch, join_path
 from lostwax.capture.heap.values import describe, describe_all
-from lostwax.capture.state.global_state import OutsideState
 from lostwax.capture.state.root_module import forward_of
 from lostwax.capture.trace.tracer import Tracer
 

@@ -13,9 +13,9 @@
 #   make fuzz    all samples and seeds of which `make test` tries some; then random programs through
 #                every way, compared with eager; COUNT=20000 SEED=0
 #   make site    the documentation as a site: build/site/index.html
-#   make index   which file of lostwax/ops knows which operator, anew; the page of errors, too
-#   make explorer  the page of lostwax.explore anew, after a change in explorer/; needs node and npm
-#   make lock    constraints.txt anew, with the registry's newest versions
+#   make index   rewrite the index of operators and the page of errors
+#   make explorer  rebuild the page of lostwax.explore after a change in explorer/; needs node and npm
+#   make lock    rewrite constraints.txt with the registry's newest versions
 #   make fresh   demo and tests in empty Debian 12 and 13 roots (as root; needs debootstrap)
 
 PYTHON ?= python3

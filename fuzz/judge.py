@@ -412,7 +412,7 @@ def in_eager(script: Script, *, python: bool) -> Session:
             layout, gradients,
         )  # fmt: skip
         session.calls.append(call)
-        # Each time anew: what is done for a call that raises is not done elsewhere.
+        # Made for each call: what is done for a call that raises is not done elsewhere.
         session.kept = [[_copy(r) for r in c.results] for c in session.calls]
         session.sharing = _sharing([(c.results, c.inputs, c.state_live) for c in session.calls])
         session.writes |= any(n not in before or not _same(before[n], t) for n, t in after.items())

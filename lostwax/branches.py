@@ -1,7 +1,7 @@
 """What the other side of an `if` would do, read off the code that asks.
 
 `if size == 1: raise ValueError(...)` is no choice between two ways: on the other side eager raises.
-Nothing depends on the answer but the kind of the guard. Layer 0: imports nothing of the house but
+Nothing depends on the answer but the kind of the guard. Layer 0: imports nothing of lostwax but
 `bytecode`, `handlers` and `location`.
 """
 
@@ -53,7 +53,7 @@ def _callers(frame: FrameType) -> Iterator[FrameType]:
 def is_caught_above(frame: FrameType, error: Exception) -> bool:
     """May an exception that leaves the frame be caught by the user's code, or by Python itself?"""
     callers = list(_callers(frame))
-    if isinstance(error, _find_told([each.f_code.co_name for each in (frame, *callers)])):
+    if isinstance(error, _find_expected([each.f_code.co_name for each in (frame, *callers)])):
         return True
     return any(is_caught(each, each.f_lasti, type(error)) for each in callers)
 
@@ -72,18 +72,18 @@ def find_catching(kind: type[BaseException]) -> Location | None:
     return None if above is None else found
 
 
-def _find_told(functions: list[str]) -> tuple[type[Exception], ...]:
+def _find_expected(functions: list[str]) -> tuple[type[Exception], ...]:
     """The exceptions to which Python itself reacts: a loop ends with `StopIteration`, or with the
     `IndexError` of a `__getitem__`, and `hasattr` is False."""
-    told: tuple[type[Exception], ...] = (StopIteration, StopAsyncIteration, AttributeError)
-    return (*told, LookupError) if "__getitem__" in functions else told
+    expected: tuple[type[Exception], ...] = (StopIteration, StopAsyncIteration, AttributeError)
+    return (*expected, LookupError) if "__getitem__" in functions else expected
 
 
 def _is_pythons(names: tuple[str, ...], frame: FrameType, functions: list[str]) -> bool:
     """Does Python itself react to such an exception?"""
-    told = _find_told(functions)
+    expected = _find_expected(functions)
     found = [frame.f_globals.get(name, frame.f_builtins.get(name)) for name in names]
-    return any(isinstance(each, type) and issubclass(each, told) for each in found)
+    return any(isinstance(each, type) and issubclass(each, expected) for each in found)
 
 
 def only_nonraising_answer(frame: FrameType | None) -> bool | None:

@@ -1,4 +1,4 @@
-"""How the house keeps what it has found: every cache of the process, each with a name and a bound.
+"""How lostwax keeps what it has found: every cache of the process, each with a name and a bound.
 
 A cache that is full is emptied, and fills again. So whatever is in one must be found again when it
 is asked for, and it must be right to empty it at any time, in the middle of a capture too. What may

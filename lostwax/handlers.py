@@ -1,7 +1,7 @@
 """Which code catches an exception, read off the bytecode.
 
 A `try` does, and so may a `with`: `contextlib.suppress`, or a manager whose `__exit__` may return
-something true. Layer 0: imports nothing of the house but `bytecode` and `cache`.
+something true. Layer 0: imports nothing of lostwax but `bytecode` and `cache`.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def _find_handler(code: CodeType, offset: int) -> int | None:
 
 def _is_passed_on(scene: _Scene, handler: int, kind: type[BaseException]) -> bool:
     """Is it a `finally`, an `except` of other classes, the end of a `with` whose manager passes
-    exceptions on, or a hook of the house's?"""
-    if _is_of_house(scene.code, handler) or _only_raises(scene.code, handler):
+    exceptions on, or a hook of lostwax's?"""
+    if _is_own_hook(scene.code, handler) or _only_raises(scene.code, handler):
         return True
     if _ends_with(scene.code, handler):
         manager = _read_manager(scene.code, handler)
@@ -192,8 +192,8 @@ _LOCAL = ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF")
 
 
 @cached(1000)
-def _is_of_house(code: CodeType, handler: int) -> bool:
-    """Does the handler begin with a constant of the house's? (`capture/flow/hooks.py`)"""
+def _is_own_hook(code: CodeType, handler: int) -> bool:
+    """Does the handler begin with a constant of lostwax's? (`capture/flow/hooks.py`)"""
     steps = _steps_from(code, handler)[:2]
     if [s.opname for s in steps] != ["PUSH_EXC_INFO", "LOAD_CONST"]:
         return False
@@ -319,7 +319,7 @@ def _begins(step: Step) -> tuple[int, int] | None:
 
 @cached_by_identity(1000)
 def _instructions(code: CodeType) -> list[Step]:
-    """The steps of a code, but for those of the house's that a handler begins with
+    """The steps of a code, but for those of lostwax's that a handler begins with
     (`capture/python/identities.py`)."""
     found = [*read_steps(code)]
     for i in [i for i, s in enumerate(found) if getattr(s.argval, "is_put_in", False)]:

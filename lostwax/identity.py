@@ -6,7 +6,7 @@ equality means something else (tensors, code, lists) or whose hash is slow (torc
 other objects are keys themselves. `tests/test_identity.py` has the reasons of the other uses of
 `id`.
 
-Layer 0: imports nothing of the house.
+Layer 0: imports nothing of lostwax.
 """
 
 from __future__ import annotations

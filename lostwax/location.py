@@ -1,7 +1,7 @@
 """Where in the user's code we are. A location is cheap to take, and becomes text when somebody
 asks.
 
-Layer 0: imports nothing of the house but `cache`.
+Layer 0: imports nothing of lostwax but `cache`.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ _OF_TORCH = ("torch", "triton", "sympy", "mpmath")
 
 @cached(2000)
 def is_user_file(file: str) -> bool:
-    """Is it none of the house, of torch, Triton or of the interpreter's own libraries?"""
+    """Is it none of lostwax, of torch, Triton or of the interpreter's own libraries?"""
     if is_of_torch(file) or file.startswith(("<frozen", "<string>", "<eval")):
         return False
     return not is_of_python(file)
@@ -194,7 +194,7 @@ _STDLIB = str(Path(linecache.__file__).parent) + "/"
 
 
 PASSING_ON = {__file__}
-"""The files of the house that only pass a question on: the one who asks is whoever calls them."""
+"""The files of lostwax that only pass a question on: the one who asks is whoever calls them."""
 
 
 def asking_frame() -> FrameType:
@@ -233,14 +233,14 @@ def user_location() -> Location:
 
 
 def locate_line(frame: FrameType, line: int) -> Location:
-    """A line of a function that runs; of one of the house, the user's line that it runs for."""
+    """A line of a function that runs; of one of lostwax, the user's line that it runs for."""
     if not is_user_code(frame.f_code) and (above := find_user_frame(frame)) is not None:
         frame, line = above, above.f_lineno
     return Location(frame.f_code.co_filename, line, frame.f_code.co_name)
 
 
 def warn(text: str) -> None:
-    """Warn at the nearest line of the user's, however deep in the house this is called."""
+    """Warn at the nearest line of the user's, however deep in lostwax this is called."""
     frame = find_user_frame(sys._getframe(1))
     if frame is None:
         warnings.warn(text, stacklevel=2)

@@ -1,7 +1,7 @@
 """What lostwax tells of its decisions while it works: `LOSTWAX_LOGS=dynamic python train.py`.
 
 Topics are loggers of the standard library (`lostwax.dynamic`), so a program may also switch them on
-itself. Layer 0: imports nothing of the house but `cache`.
+itself. Layer 0: imports nothing of lostwax but `cache`.
 """
 
 from __future__ import annotations

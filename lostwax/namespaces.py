@@ -1,7 +1,7 @@
 """Modules of names alone, for code that imports `lostwax.unflatten` or `lostwax.graph_signature` as
 it does of torch.export. Each name loads its layer when it is first used.
 
-Layer 0: imports nothing of the house; the face says which names there are, and how they are loaded.
+Layer 0: imports nothing of lostwax; the face says which names there are, and how they are loaded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which torch is at hand, and all that differs for us between the versions that were tested.
 
-Layer 0: imports nothing of the house. Each difference has a name here, with its reason; code asks
+Layer 0: imports nothing of lostwax. Each difference has a name here, with its reason; code asks
 for the name and never for a version. Must not import more of torch than torch itself.
 """
 

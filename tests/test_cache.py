@@ -1,4 +1,4 @@
-"""What the house keeps: the caches themselves; a scan of the source for containers that change
+"""What lostwax keeps: the caches themselves; a scan of the source for containers that change
 after the import and are none, each with a reason (containers.toml); a long run of different models,
 in which nothing grows beyond its bound; and exports that are right while all is forgotten."""
 
@@ -37,7 +37,7 @@ TABLE = tomllib.loads((Path(__file__).parent / "containers.toml").read_text())
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch):
-    """Those of the house; what a test adds is gone after it. All modules are imported before: what
+    """Those of lostwax; what a test adds is gone after it. All modules are imported before: what
     one of them registers must stay."""
     import_all()
     monkeypatch.setattr(cache, "CACHES", dict(cache.CACHES))

@@ -33,6 +33,6 @@ def test_a_process_that_dies_has_judged_a_wrong_program() -> None:
 
 def test_the_end_is_when_the_time_is_over() -> None:
     found = [*running.judge_many(judge_slowly, [(n,) for n in range(1000)], 1, time.time() + 0.5)]
-    assert len(found) <= 4  # none, where a process takes so long to begin
+    assert 1 <= len(found) <= 4
     judged = [running.Judged("", n, "right", "") for n in range(2)]
     assert "998 programs were not judged: the time is over" in running.tell(judged, 1000, 1)

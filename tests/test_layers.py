@@ -117,7 +117,7 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def part_of(name: str, root: Path) -> str:
-    """The folder or single file of the house that a module belongs to: "sym", "errors", ..."""
+    """The folder or single file of lostwax that a module belongs to: "sym", "errors", ..."""
     return name.split(".")[1] if name != root.name else "__init__"
 
 
@@ -168,14 +168,14 @@ def within(module: str, package: str) -> bool:
 
 
 def resolve(module: str, known: dict[str, Path]) -> str | None:
-    """The module of the house that a dotted name means (`lostwax.sym.Expr` is in `lostwax.sym`)."""
+    """The module of lostwax that a dotted name means (`lostwax.sym.Expr` is in `lostwax.sym`)."""
     while module and module not in known:
         module = module.rpartition(".")[0]
     return module or None
 
 
 def house_imports(root: Path) -> dict[str, list[tuple[str, Import]]]:
-    """For each module of the house, the other modules of the house that it imports."""
+    """For each module of lostwax, the other modules of lostwax that it imports."""
     known = modules(root)
     return {
         name: [(to, i) for i in imports(name, path) if (to := resolve(i.module, known)) is not None]
@@ -287,7 +287,7 @@ def size_faults(root: Path) -> list[str]:
     return faults
 
 
-# ------------------------------------------------------------------------------- the house itself
+# ------------------------------------------------------------------------------- lostwax itself
 
 
 def test_a_folder_imports_only_folders_below_it():

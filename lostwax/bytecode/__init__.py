@@ -4,7 +4,7 @@ Hundreds of functions run in one export, and all of them are read. So an outline
 whether an instruction occurs at all is one search in them, and most do not. Who has to know what
 stands where reads the steps, which is slow: they have names that are the same in every Python, and
 each does one thing. (Python 3.13 writes two instructions as one, `LOAD_FAST_LOAD_FAST`; Python 3.11
-writes two for one call.) Must not run anything. Layer 0: imports nothing of the house but `cache`.
+writes two for one call.) Must not run anything. Layer 0: imports nothing of lostwax but `cache`.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from lostwax.capture.shapes.reader import LeafEntries
 from lostwax.capture.shapes.spec import Spec
 from lostwax.capture.state.root_module import find_root_module
 from lostwax.capture.state.unkept_changes import collect_changes
-from lostwax.capture.surroundings.world import World
+from lostwax.capture.surroundings.world import Surroundings
 from lostwax.errors import DynamicShapesError, InputStructureError, InputValueError
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.conditions.settings import settings_now
@@ -49,7 +49,7 @@ class Variant:
     """Why the programs before it could not run the call."""
     varying: tuple[str, ...]
     """The sizes and numbers that were made dynamic."""
-    world: World
+    world: Surroundings
     ran: FunctionKeys | None
     """The functions that had run by then; `world` is what they read."""
     mode: Any
@@ -89,7 +89,7 @@ class Captured:
         self._ran: FunctionKeys | None = None
         """The functions that have run so far. None at first: then we look at what all functions
         read that may run, until that includes something that we cannot compare."""
-        self._worlds: dict[FunctionKeys | None, list[World]] = {}
+        self._worlds: dict[FunctionKeys | None, list[Surroundings]] = {}
         """The worlds in which programs were captured, each once; the current one is last."""
         self._seen: dict[Any, _SeenNumbers] = {}
         self.eager: list[str] = []
@@ -124,7 +124,7 @@ class Captured:
         if self._is_eager and not self.variants:
             return self.wrapped(*args, **kwargs)
         mode = _current_mode()
-        worlds: dict[FunctionKeys | None, World] = {}
+        worlds: dict[FunctionKeys | None, Surroundings] = {}
         reasons: list[str] = []
         for i, variant in enumerate(self.variants):
             if variant.ran not in worlds:
@@ -178,12 +178,12 @@ class Captured:
             self._unsure.append(why)
             warn(f"lostwax.capture runs the module itself: {why}")
 
-    def _world(self, ran: FunctionKeys | None) -> World:
+    def _world(self, ran: FunctionKeys | None) -> Surroundings:
         """What these functions read beside the arguments, as it is now."""
         worlds = self._worlds.setdefault(ran, [])
         if worlds and worlds[-1].is_unchanged():
             return worlds[-1]
-        world = World(self.wrapped, ran)
+        world = Surroundings(self.wrapped, ran)
         for i, known in enumerate(worlds):
             if not world.difference(known):
                 world.key = known.key
@@ -193,7 +193,7 @@ class Captured:
         return world
 
     def _bind_variant(
-        self, variant: Variant, world: World, mode: Any, args: tuple[Any, ...], kwargs: Any
+        self, variant: Variant, world: Surroundings, mode: Any, args: tuple[Any, ...], kwargs: Any
     ) -> tuple[str, tuple[Any, ...] | None]:
         """The inputs of the variant's program for this call, or why it cannot run the call."""
         if world.unsure:
@@ -246,7 +246,7 @@ class Captured:
 
     def _export_call(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None
-    ) -> tuple[ExportedProgram, World, list[str]] | None:
+    ) -> tuple[ExportedProgram, Surroundings, list[str]] | None:
         """The program, the world in which it was captured, and the changes that it would not keep;
         None if we cannot compare the world."""
         world = self._world(self._ran)

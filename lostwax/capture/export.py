@@ -244,11 +244,11 @@ def _capture_and_compare(request: Request, attempt: Attempt) -> ExportedProgram:
     def capture() -> ExportedProgram:
         return choose_program(capture_once(attempt), capture_once, attempt)
 
-    program, told = note_changes(capture)
-    if told:
+    program, warned = note_changes(capture)
+    if warned:
         from lostwax.capture.next_call import check_next_call
 
-        check_next_call(program, capture, told[0])
+        check_next_call(program, capture, warned[0])
     return program
 
 

@@ -45,10 +45,10 @@ _KEPT = (
 
 
 def check_next_call(
-    program: ExportedProgram, capture: Callable[[], ExportedProgram], told: str
+    program: ExportedProgram, capture: Callable[[], ExportedProgram], warning: str
 ) -> None:
     """Refuse the program if it keeps tensors, and the next call would be another one. `capture`
-    captures the call, of which was `told` what it leaves. This takes up to three captures more."""
+    captures the call; `warning` says what that leaves. This takes up to three captures more."""
     if not any(spec.kind in _KEPT for spec in program.graph_signature.output_specs):
         return
     first = _Calling()
@@ -61,7 +61,7 @@ def check_next_call(
         difference = _find_difference(program, _Calling(doubted), capture)
     if difference is not None:
         raise CaptureError(
-            f"{told.partition('; the program')[0]}, and a later call is another program: "
+            f"{warning.partition('; the program')[0]}, and a later call is another program: "
             f"{difference}\n"
             "  why: of what the module keeps from call to call, a program keeps tensors alone\n"
             '  instead: keep it in a buffer, self.register_buffer("n", torch.zeros(())), and '

@@ -1,4 +1,4 @@
-"""What a check finds, and how it is told: differences, values that are close, nodes by their lines.
+"""What a check finds, and how it is reported: differences, close values, nodes by their lines.
 
 Must not run a program or a module.
 """

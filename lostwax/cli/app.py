@@ -26,7 +26,7 @@ app = typer.Typer(
 )
 
 
-class Form(StrEnum):
+class OutputForm(StrEnum):
     """What is written."""
 
     pt2 = "pt2"
@@ -138,8 +138,8 @@ def command(*, reads_files: bool = True) -> Callable[[Callable[..., Outcome]], N
             name = function.__name__
             finish(name, work, as_json=common["as_json"], show_traceback=common["traceback"])
 
-        told = [each.replace(annotation=hints[each.name]) for each in own]
-        run.__signature__ = Signature([*told, *added])  # type: ignore[attr-defined]
+        annotated = [each.replace(annotation=hints[each.name]) for each in own]
+        run.__signature__ = Signature([*annotated, *added])  # type: ignore[attr-defined]
         run.__annotations__ = {**hints, **{each.name: each.annotation for each in added}}
         run.__name__, run.__doc__ = function.__name__, function.__doc__
         app.command()(run)
@@ -251,7 +251,7 @@ def run(
 def lower(
     file: File,
     output: Out = None,
-    form: Annotated[Form, typer.Option("--to", help="What is written.")] = Form.pte,
+    form: Annotated[OutputForm, typer.Option("--to", help="What is written.")] = OutputForm.pte,
     backend: Backend = "",
 ) -> Outcome:
     """Lower the program of a .pt2 file: to a .pte file, or to core ATen."""

@@ -97,7 +97,7 @@ def _name_files(models: Sequence[str], output: str | None, options: Options) -> 
 
 
 def export_model(job: Job[Options]) -> dict[str, Any]:
-    """Export one model and write its file; what is told of it."""
+    """Export one model and write its file; what is reported of it."""
     options = job.options
     model = build_model(job.model, options.seed)
     shapes = read_dynamic(options.dynamic, model)
@@ -127,7 +127,7 @@ def export_model(job: Job[Options]) -> dict[str, Any]:
 
 
 def write_program(program: ExportedProgram, file: str, form: str, backend: str) -> dict[str, Any]:
-    """Write a program in one of the forms; what is told of it beside the program."""
+    """Write a program in one of the forms; what is reported of it beside the program."""
     if form == "pt2":
         save(program, file)
         return {}
@@ -158,7 +158,7 @@ def lower_file(source: str, output: str | None, form: str, backend: str) -> Outc
 
 
 def write_line(made: dict[str, Any]) -> str:
-    """What people are told of one model."""
+    """What people read of one model."""
     if made["error"]:
         return f"{made['model']}: " + write_error(made["error"])
     ranges = [f"{name} in {text}" for name, text in made["ranges"].items()]

@@ -79,7 +79,9 @@ def build_transformers(name: str, options: dict[str, Any]) -> tuple[Any, ...]:
         raise CommandError(f"the configuration of {name!r} has no {strange[0]!r}{hint}")
     small = {key: size for key, size in _TINY.items() if tiny and hasattr(config, key)}
     plain = {"use_cache": False} if hasattr(config, "use_cache") else {}
-    config = type(config)(**{**given, **plain, **small, **options})  # derived sizes anew
+    config = type(config)(
+        **{**given, **plain, **small, **options}
+    )  # derived sizes are computed again
     if not getattr(config, "is_encoder_decoder", False):  # those read names of each other's results
         # A file with transformers' own classes in it could only be loaded beside transformers.
         config.return_dict = options.get("return_dict", False)

@@ -1,5 +1,5 @@
 """How a command ends: what it prints, as text or as JSON, and the exit code. The form of the JSON
-is told in docs/command-line.md, and its number goes up when a script could notice.
+is described in docs/command-line.md, and its number goes up when a script could notice.
 
 Must not import torch.
 """
@@ -56,15 +56,15 @@ def finish(
     command: str, work: Callable[[], Outcome], *, as_json: bool, show_traceback: bool
 ) -> None:
     """Do the work, print its outcome or its error, and leave with the exit code."""
-    told: list[dict[str, Any]] = []
-    with _quiet_stdout(), _collect_warnings(told):
+    warned: list[dict[str, Any]] = []
+    with _quiet_stdout(), _collect_warnings(warned):
         outcome, error = run_safely(work, show_traceback)
-    for each in () if as_json else told:
+    for each in () if as_json else warned:
         _say(f"warning: {_write_place(each)}{each['message']}")
     code = outcome.exit if outcome is not None else Exit(error["exit"])
     if as_json:
         result = None if outcome is None else outcome.result
-        _print(write_json(command, code, result, error, told))
+        _print(write_json(command, code, result, error, warned))
     elif outcome is not None:
         for note in outcome.notes:
             _say(note)
@@ -81,7 +81,7 @@ def finish(
 def run_safely(
     work: Callable[[], Outcome], show_traceback: bool
 ) -> tuple[Outcome | None, dict[str, Any]]:
-    """The outcome of the work, or what is to be told of its error."""
+    """The outcome of the work, or what is to be reported of its error."""
     try:
         return work(), {}
     except KeyboardInterrupt as error:
@@ -94,9 +94,9 @@ def run_safely(
         is_disk = error.filename is not None or error.errno in (errno.ENOSPC, errno.EROFS)
         if not is_disk or find_raised(error) is not None:  # the model's own
             return None, describe_error(error, Exit.FAULT, show_traceback)
-        told = describe_error(error, Exit.USAGE, show_traceback)
+        warned = describe_error(error, Exit.USAGE, show_traceback)
         place = "" if error.filename is None else f"{error.filename}: "
-        return None, {**told, "message": f"{place}{error.strerror}"}
+        return None, {**warned, "message": f"{place}{error.strerror}"}
     except Exception as error:
         return None, describe_error(error, Exit.FAULT, show_traceback)
 
@@ -132,7 +132,7 @@ def write_error(error: dict[str, Any]) -> str:
 
 
 def write_json(
-    command: str, code: Exit, result: Any, error: dict[str, Any], told: list[dict[str, Any]]
+    command: str, code: Exit, result: Any, error: dict[str, Any], warned: list[dict[str, Any]]
 ) -> str:
     """The one object that `--json` prints."""
     face = sys.modules["lostwax"]  # it is above: not imported from here
@@ -143,7 +143,7 @@ def write_json(
         "exit": int(code),
         "result": result,
         "error": error or None,
-        "warnings": told,
+        "warnings": warned,
     }
     return json.dumps(envelope, indent=2, default=str, ensure_ascii=False)
 
@@ -156,7 +156,7 @@ def _quiet_stdout() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _collect_warnings(told: list[dict[str, Any]]) -> Iterator[None]:
+def _collect_warnings(warned: list[dict[str, Any]]) -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         warnings.filterwarnings("ignore", category=DeprecationWarning)
@@ -169,8 +169,8 @@ def _collect_warnings(told: list[dict[str, Any]]) -> Iterator[None]:
                     "file": show_path(each.filename),
                     "line": each.lineno,
                 }
-                if said not in told:
-                    told.append(said)
+                if said not in warned:
+                    warned.append(said)
 
 
 def _write_place(each: dict[str, Any]) -> str:

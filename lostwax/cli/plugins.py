@@ -1,6 +1,6 @@
 """What the command line finds by name: backends, and libraries of models.
 
-A backend of the house is a folder of `lostwax/backends` with the partitioner in it, a library of
+A backend of lostwax is a folder of `lostwax/backends` with the partitioner in it, a library of
 models a function of `libraries.py`; other packages declare theirs as entry points. Must not import
 torch, nor what does, before one is asked for.
 """

@@ -111,30 +111,30 @@ def show_file(file: str, name: str, ops: bool, memory: bool) -> Outcome:
     described = {key: describe_program(each) for key, each in programs.items()}
     texts = []
     for key, each in programs.items():
-        told = described[key]
+        summary = described[key]
         if memory:
-            told["memory"] = plan_program(each)
-            text = _write_memory(told["memory"])
+            summary["memory"] = plan_program(each)
+            text = _write_memory(summary["memory"])
         elif ops:
-            text = write_histogram(told["operators"])
+            text = write_histogram(summary["operators"])
         else:
             with call_dims_by_name(each):
-                told["text"] = graph_text(each.graph)
-            text = _write_program(told)
+                summary["text"] = graph_text(each.graph)
+            text = _write_program(summary)
         texts.append(f"{key}:\n{text}" if len(programs) > 1 else text)
     return Outcome({"file": file, "programs": described}, "\n\n".join(texts))
 
 
-def _write_program(told: Mapping[str, Any]) -> str:
-    signature = told["signature"]
-    lines = [told["text"], "", "inputs"]
+def _write_program(summary: Mapping[str, Any]) -> str:
+    signature = summary["signature"]
+    lines = [summary["text"], "", "inputs"]
     lines += [_write_argument(each) for each in signature["inputs"]]
     lines += ["outputs", *(_write_argument(each) for each in signature["outputs"])]
-    if told["ranges"]:
-        lines += ["ranges", *(f"  {name} in {text}" for name, text in told["ranges"].items())]
-    if told["guards"]:
+    if summary["ranges"]:
+        lines += ["ranges", *(f"  {name} in {text}" for name, text in summary["ranges"].items())]
+    if summary["guards"]:
         lines.append("guards")
-        for each in told["guards"]:
+        for each in summary["guards"]:
             lines += [f"  {each['condition']}", f"    {each['reason']}", f"    at {each['at']}"]
     return "\n".join(lines)
 
@@ -157,24 +157,24 @@ def plan_program(program: ExportedProgram) -> dict[str, Any]:
     """The memory that a program needs: its weights, and the arena if it is lowered."""
     weights = {id(t): t for t in (*program.state_dict.values(), *program.constants.values())}
     tensors = [t for t in weights.values() if isinstance(t, torch.Tensor)]
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "weight_bytes": sum(t.numel() * t.element_size() for t in tensors),
         "arena_bytes": None,
         "not_planned": None,
     }
     try:
-        told["arena_bytes"] = program.to_edge().to_executable().arena_sizes["forward"]
+        summary["arena_bytes"] = program.to_edge().to_executable().arena_sizes["forward"]
     except LoweringError as error:
-        told["not_planned"] = str(error)
-    return told
+        summary["not_planned"] = str(error)
+    return summary
 
 
-def _write_memory(told: Mapping[str, Any]) -> str:
-    lines = [f"weights: {write_bytes(told['weight_bytes'])}"]
-    if told["arena_bytes"] is not None:
-        lines.append(f"arena, as planned for an executable: {write_bytes(told['arena_bytes'])}")
+def _write_memory(summary: Mapping[str, Any]) -> str:
+    lines = [f"weights: {write_bytes(summary['weight_bytes'])}"]
+    if summary["arena_bytes"] is not None:
+        lines.append(f"arena, as planned for an executable: {write_bytes(summary['arena_bytes'])}")
     else:
-        lines.append(f"the arena cannot be planned: {told['not_planned']}")
+        lines.append(f"the arena cannot be planned: {summary['not_planned']}")
     return "\n".join(lines)
 
 

@@ -39,7 +39,7 @@ def report_models(
 
 
 def report_model(job: Job[Options]) -> dict[str, Any]:
-    """All problems of one model; what is told of it."""
+    """All problems of one model; what is reported of it."""
     options = job.options
     model = build_model(job.model, options.seed)
     found = report(
@@ -54,14 +54,14 @@ def report_model(job: Job[Options]) -> dict[str, Any]:
     if job.file:
         found.save(job.file)
     text = f"{job.file}: {found.summary}" if job.file else str(found)
-    told = {"model": job.model, "file": job.file or None, **found.to_dict()}
-    return {**told, "error": None, "text": text}
+    result = {"model": job.model, "file": job.file or None, **found.to_dict()}
+    return {**result, "error": None, "text": text}
 
 
-def _write_report(told: dict[str, Any]) -> str:
-    """What people are told of one of several."""
-    text = write_error(told["error"]) if told["error"] else told.pop("text")
-    return f"{told['model']}:\n{text}"
+def _write_report(result: dict[str, Any]) -> str:
+    """What people read of one of several."""
+    text = write_error(result["error"]) if result["error"] else result.pop("text")
+    return f"{result['model']}:\n{text}"
 
 
 def explore_file(file: str, output: str | None, lower: bool, port: int | None) -> Outcome:
@@ -71,16 +71,16 @@ def explore_file(file: str, output: str | None, lower: bool, port: int | None) -
     page = output or (str(Path(file).with_suffix(".html").name) if port is None else None)
     with show_status(f"exploring {file}"):
         made = explore(file, page, lower=lower)
-    told: dict[str, Any] = {"file": page, "stages": list(made.data["stages"])}
+    result: dict[str, Any] = {"file": page, "stages": list(made.data["stages"])}
     lines, server = [], None
     if page is not None:
-        told["bytes"] = Path(page).stat().st_size
-        lines.append(f"{page}: {write_bytes(told['bytes'])}; open it in a browser")
+        result["bytes"] = Path(page).stat().st_size
+        lines.append(f"{page}: {write_bytes(result['bytes'])}; open it in a browser")
     if port is not None:
         content = made.html.encode()
-        told["bytes"] = len(content)
+        result["bytes"] = len(content)
         server = open_server(content, port)
-        told["address"] = find_address(server)
-        lines.append(f"serving {file} at {told['address']} until Ctrl-C")
+        result["address"] = find_address(server)
+        lines.append(f"serving {file} at {result['address']} until Ctrl-C")
     after = None if server is None else partial(serve, server)
-    return Outcome(told, "\n".join(lines), go_on=after)
+    return Outcome(result, "\n".join(lines), go_on=after)

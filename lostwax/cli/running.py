@@ -81,7 +81,7 @@ def check_model(
     job: Job[CheckOptions], on_case: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
     """Compare the program of a file with a model, or a model with its own program if there is no
-    file; what is told of it."""
+    file; what is reported of it."""
     options = job.options
     for name in options.imports:
         import_place(name)
@@ -96,19 +96,19 @@ def check_model(
             model.module, model.args, dict(model.kwargs) or None, dynamic_shapes=shapes
         )
     found = check(program, model.module, draws=options.draws, seed=options.seed, on_case=on_case)
-    told = {"model": job.model, "file": job.file or None, **_describe_check(found)}
-    return {**told, "error": None, "report": found.report}
+    record = {"model": job.model, "file": job.file or None, **_describe_check(found)}
+    return {**record, "error": None, "report": found.report}
 
 
-def _write_checked(told: dict[str, Any]) -> str:
-    """What people are told of one of several."""
-    name = f"{told['file']}, {told['model']}" if told["file"] else told["model"]
-    if told["error"]:
-        return f"{name}: {write_error(told['error'])}"
-    report = told.pop("report")
-    if not told["ok"]:
+def _write_checked(record: dict[str, Any]) -> str:
+    """What people read of one of several."""
+    name = f"{record['file']}, {record['model']}" if record["file"] else record["model"]
+    if record["error"]:
+        return f"{name}: {write_error(record['error'])}"
+    report = record.pop("report")
+    if not record["ok"]:
         return f"{name}:\n" + "\n".join(f"  {line}" for line in report.splitlines())
-    count = len(told["agreed"])
+    count = len(record["agreed"])
     return f"{name}: agrees in {count} case{'' if count == 1 else 's'}"
 
 
@@ -191,14 +191,16 @@ def _describe_value(value: Any) -> dict[str, Any]:
         return {"type": type(value).__name__, "text": repr(value)}
     sizes = ", ".join(map(str, value.shape))
     kind = f"{dtype_text(value.dtype)}[{sizes}]"
-    told: dict[str, Any] = {"type": kind, "text": kind}
+    record: dict[str, Any] = {"type": kind, "text": kind}
     if value.numel() and not value.dtype.is_complex:
         plain = value.detach().to(torch.float64)
-        told.update(
+        record.update(
             {"min": plain.min().item(), "mean": plain.mean().item(), "max": plain.max().item()}
         )
-        told["text"] += f" min {told['min']:.4g}, mean {told['mean']:.4g}, max {told['max']:.4g}"
-    return told
+        record["text"] += (
+            f" min {record['min']:.4g}, mean {record['mean']:.4g}, max {record['max']:.4g}"
+        )
+    return record
 
 
 def bench_file(file: str, spec: str, repeat: int, seed: int) -> Outcome:

@@ -1,5 +1,5 @@
 """Many models: one by one, in processes side by side, or on Ray. One that fails does not end the
-others, and what is told of each is the same everywhere. Must not import torch."""
+others, and what is reported of each is the same everywhere. Must not import torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lostwax.errors import CommandError
 
 Options = TypeVar("Options")
 Told = dict[str, Any]
-"""What is told of one model, as data: `model`, `file`, `error`, and more."""
+"""What is reported of one model, as data: `model`, `file`, `error`, and more."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ Work = Callable[[Job[Any]], Told]
 def run_jobs(
     title: str, work: Work, todo: Sequence[Job[Any]], jobs: int, on_ray: bool
 ) -> list[Told]:
-    """Do the work for each model; what is told of each, in order."""
+    """Do the work for each model; what is reported of each, in order."""
     if on_ray:
         running = _run_on_ray(work, todo)
     elif jobs > 1:
@@ -52,8 +52,8 @@ def run_jobs(
         running = ((at, run_job(work, job)) for at, job in enumerate(todo))
     found: dict[int, Told] = {}
     with count_steps(title, len(todo)) as advance:
-        for at, told in running:
-            found[at] = told
+        for at, record in running:
+            found[at] = record
             advance(todo[at].model)
     return [found[at] for at in range(len(todo))]
 
@@ -69,7 +69,7 @@ def find_exit(listed: Sequence[Told]) -> Exit:
 
 
 def run_job(work: Work, job: Job[Any]) -> Told:
-    """Do the work for one model; an error is told, not raised, but for an interrupt."""
+    """Do the work for one model; an error is reported, not raised, but for an interrupt."""
     made: list[Told] = []
 
     def do() -> Outcome:
@@ -87,7 +87,7 @@ def tell_failure(job: Job[Any], error: dict[str, Any]) -> Told:
 
 
 def _tell_death(job: Job[Any], kind: str, message: str) -> Told:
-    """What is told of one whose process ended before it could tell anything."""
+    """What is reported of one whose process ended before it could tell anything."""
     error = {"exit": int(Exit.FAULT), "code": None, "class": kind, "message": message}
     empty = dict.fromkeys(("file", "line", "column", "traceback"))
     return tell_failure(job, {**error, **empty})
@@ -156,14 +156,14 @@ class _Processes:
 
 
 def run_sent() -> None:
-    """What a process of `-j` runs: a job comes by stdin, and what is told goes to stdout."""
+    """What a process of `-j` runs: a job comes by stdin, and the report goes to stdout."""
     answer, sys.stdout = sys.stdout, sys.stderr
     work, job = pickle.load(sys.stdin.buffer)
     try:
-        told = run_job(work, job)
+        record = run_job(work, job)
     except KeyboardInterrupt:
         raise SystemExit(int(Exit.INTERRUPTED)) from None
-    answer.write("\n" + json.dumps(told, default=str) + "\n")
+    answer.write("\n" + json.dumps(record, default=str) + "\n")
 
 
 # -------------------------------------------------------------------------------------------- Ray
@@ -189,13 +189,13 @@ def _run_on_ray(work: Work, todo: Sequence[Job[Any]]) -> Iterator[tuple[int, Tol
         for each in done:
             at = running.pop(each)
             try:
-                told, data = ray.get(each)
+                record, data = ray.get(each)
             except Exception as error:  # a worker died; the others go on
                 message = (str(error).strip().splitlines() or [""])[0]
-                told, data = _tell_death(todo[at], type(error).__name__, message), None
+                record, data = _tell_death(todo[at], type(error).__name__, message), None
             if data is not None:
-                told["file"] = _keep(data, todo[at].file)
-            yield at, told
+                record["file"] = _keep(data, todo[at].file)
+            yield at, record
 
 
 def _keep(data: bytes, file: str) -> str:
@@ -207,12 +207,12 @@ def _keep(data: bytes, file: str) -> str:
 
 
 def run_far(work: Work, job: Job[Any], data: bytes | None) -> tuple[Told, bytes | None]:
-    """What a worker of Ray runs: what is told, and the bytes of the file that was made."""
+    """What a worker of Ray runs: what is record, and the bytes of the file that was made."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / (Path(job.file).name or "none")
         if data is not None:
             file.write_bytes(data)
         there = job.file if not job.file or (job.reads and data is None) else str(file)
-        told = run_job(work, replace(job, file=there))
-        told["file"] = job.file if job.reads else told["file"]
-        return told, file.read_bytes() if file.exists() and not job.reads else None
+        record = run_job(work, replace(job, file=there))
+        record["file"] = job.file if job.reads else record["file"]
+        return record, file.read_bytes() if file.exists() and not job.reads else None

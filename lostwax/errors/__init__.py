@@ -3,7 +3,7 @@ cause is, under "What to do" how to go on, and has a program that gives the erro
 one without it ("Mended"), which goes on with the names of the first. `docs/errors.md` and
 `lostwax explain` show them; the tests run them.
 
-Layer 0: imports nothing of the house but `location`. An error says what was refused, where in the
+Layer 0: imports nothing of lostwax but `location`. An error says what was refused, where in the
 user's code, why, and what to write instead; it carries the values it speaks of. Its `code` is
 listed in tests/error_codes.toml, and stays what it is.
 """

@@ -98,7 +98,7 @@ def asks_data(error: BaseException | None) -> bool:
 
 
 def find_own_error(error: BaseException | None) -> BaseException | None:
-    """The error of the house's, or the question, over which the user's code has raised another
+    """The error of lostwax's, or the question, over which the user's code has raised another
     exception: in a `finally`, in a handler, where a `with` ends."""
     while error is not None and not type(error).__module__.startswith("lostwax."):
         error = error.__cause__ or error.__context__

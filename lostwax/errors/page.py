@@ -11,7 +11,7 @@ from lostwax.errors.base import LostwaxError
 
 
 class Page(NamedTuple):
-    """What is told of a class of errors."""
+    """What is reported of a class of errors."""
 
     name: str
     code: str

@@ -333,7 +333,7 @@ class LoadError(LostwaxError, ValueError):
     Nothing of the file was run. `where` says what was being read, from the outside in.
 
     What to do: import the library that registers the operator or class, then load again; write the
-    file anew if it is damaged.
+    file again if it is damaged.
 
     Example:
 

@@ -52,7 +52,7 @@ def select_attributes(held: Held) -> list[tuple[str, Any]]:
 
 
 def is_user_attribute(name: str) -> bool:
-    """Is it no attribute of which the house or torch makes use?"""
+    """Is it no attribute of which lostwax or torch makes use?"""
     return name not in INTERNAL_ATTRIBUTES and name not in _IN_SLOTS
 
 
@@ -268,7 +268,7 @@ class ObservedTensor(torch.Tensor):
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
-        """What a user has put on the fake, or on the real tensor. (The house reads it by
+        """What a user has put on the fake, or on the real tensor. (lostwax reads it by
         `read_attributes`.)"""
         self.fake_mode.observer.note_missing(self, "")
         own = read_attributes(self)

@@ -80,7 +80,7 @@ class Trait(Enum):
     RULE_READS_SETTINGS = auto()
     """Its type rule looks at settings of torch that change from call to call."""
 
-    # ------------------------------------------------------------------------- what is made anew
+    # ------------------------------------------------------------------------- what is newly made
 
     FACTORY = auto()
     """It makes its result from no tensor that has a gradient."""

@@ -88,10 +88,10 @@ class Report:
     @property
     def summary(self) -> str:
         counts = Counter(finding.level for finding in self.findings)
-        told = [f"{counts[level]} {level}{'s' * (counts[level] != 1)}" for level in LEVELS]
+        counted = [f"{counts[level]} {level}{'s' * (counts[level] != 1)}" for level in LEVELS]
         tried = f"tried: {', '.join(self.stages)}" if self.stages else "nothing could be exported"
         stopped = f"\nno more was tried: {self.stopped}" if self.stopped else ""
-        return f"{', '.join(told)}; {tried}{stopped}"
+        return f"{', '.join(counted)}; {tried}{stopped}"
 
     def __str__(self) -> str:
         return "\n".join([*map(str, self.findings), self.summary])
@@ -100,8 +100,8 @@ class Report:
         """The report as plain data; docs/command-line.md says what is in it."""
         listed = []
         for finding in self.findings:
-            told = {**asdict(finding), "file": show_path(finding.file), "source": finding.source}
-            listed.append({key: value or None for key, value in told.items()})
+            counted = {**asdict(finding), "file": show_path(finding.file), "source": finding.source}
+            listed.append({key: value or None for key, value in counted.items()})
         head = {"schema": SCHEMA, "ok": self.ok, "stages": list(self.stages)}
         return {**head, "stopped": self.stopped or None, "findings": listed}
 

@@ -37,7 +37,7 @@ class Beside:
 
     def __init__(self) -> None:
         self.values: dict[str, dict[str, Any]] = {}
-        """Numbers, and tensors' sizes, strides and offset, where torch is told what became of
+        """Numbers, and tensors' sizes, strides and offset, where torch is described what became of
         them."""
         self.items: dict[str, dict[str, dict[str, str]]] = {}
         """Metadata of nodes that read an item of a result, which files have no nodes for."""
@@ -99,15 +99,15 @@ def own_record(
     envs = dict.fromkeys(s.expr.env for s in symbols.symbols.values())
     facts = [symbols.text(fact) for env in envs for fact in dict.fromkeys(env.facts.told)]
     ordered = sorted(symbols.symbols.items(), key=lambda item: item[1].id)
-    told: dict[str, Any] = {name: _describe_symbol(symbol, lines) for name, symbol in ordered}
+    described: dict[str, Any] = {name: _describe_symbol(symbol, lines) for name, symbol in ordered}
     integers = symbols.integers()
     for name, real in symbols.floats.items():
-        told[name] = {"name": real.args[0], "origin": lines.write_text(real.args[1])}
+        described[name] = {"name": real.args[0], "origin": lines.write_text(real.args[1])}
     return {
         "version": _RECORD_VERSION,
         "guards": guards,
         "facts": facts,
-        "symbols": told,
+        "symbols": described,
         "defined": symbols.defined,
         "integers": integers,
         "values": values,

@@ -1,7 +1,7 @@
 """How many `with torch.autocast(...)` are around. torch tells only who changes the number.
 
 An interrupt comes after a call of C, never between the two lines of a `try` and its `finally`; so
-the number stays right. Layer 0: imports nothing of the house.
+the number stays right. Layer 0: imports nothing of lostwax.
 """
 
 from __future__ import annotations

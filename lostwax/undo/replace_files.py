@@ -1,4 +1,4 @@
-"""Files that are written anew: all of them when all went well, else none.
+"""Files that are written again: all of them when all went well, else none.
 
 Each is written under another name beside it, and then takes its place. Must not know what is
 written.

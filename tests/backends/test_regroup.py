@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lostwax import Dim
-from lostwax.backends.xnnpack.regroup import Change, find_changes
+from lostwax.backends.xnnpack.regroup import ShapeChange, find_changes
 from lostwax.sym import ShapeEnv
 from tests.backends.xnnpack import compare, lower
 
@@ -87,9 +87,9 @@ def test_a_view_at_the_border_stays_outside() -> None:
 def test_what_varies_is_not_regrouped() -> None:
     env = ShapeEnv()
     b, n = env.symbol("b", hint=2), env.symbol("n", hint=3)
-    assert find_changes((b, n, 12), (b, n, 3, 4)) == [Change("split", 2, 3)]
-    assert find_changes((b, n, 3, 4), (b, n, 12)) == [Change("merge", 2)]
-    assert find_changes((b, 1, n), (b, n, 1)) == [Change("drop", 1), Change("add", 2)]
+    assert find_changes((b, n, 12), (b, n, 3, 4)) == [ShapeChange("split", 2, 3)]
+    assert find_changes((b, n, 3, 4), (b, n, 12)) == [ShapeChange("merge", 2)]
+    assert find_changes((b, 1, n), (b, n, 1)) == [ShapeChange("drop", 1), ShapeChange("add", 2)]
     assert find_changes((b, n, 12), (b * n, 12)) is None
     assert find_changes((b, n, 12), (n, b, 12)) is None
     assert find_changes((b, n, 64), (b, n, 64, 1, 1, 1, 1)) is None  # too many dimensions

@@ -117,7 +117,7 @@ def test_a_cache_is_computed_in_each_run(forward: Any, varies: bool) -> None:
     program = export(model, (X,), dynamic_shapes=rows, preserve_module_call_signature=["block"])
     assert str(held(model)) == str(before)
     module = program.module()
-    for n in (3, 5, 3) if varies else (3, 3):  # the model's cache is filled, and made anew
+    for n in (3, 5, 3) if varies else (3, 3):  # the model's cache is filled, and made again
         x = torch.randn(n, 4)
         torch.manual_seed(0)
         expected = model(x)

@@ -288,7 +288,7 @@ def _choice(m, x, y):
 
 
 def cases() -> dict[str, Case]:
-    """All of them, made anew: weights and inputs from one seed."""
+    """All of them, made again: weights and inputs from one seed."""
     torch.manual_seed(0)
     r = torch.randn
     b = Dim("b", min=3, max=20)

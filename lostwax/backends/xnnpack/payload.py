@@ -33,7 +33,7 @@ Clamp = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Form:
+class ElementForm:
     """How the elements of a value are written: their dtype, and, if they are quantized, the table
     that says what they mean, with its fields."""
 
@@ -42,7 +42,7 @@ class Form:
     fields: tuple[tuple[str, Any], ...] = ()
 
 
-FLOATS = Form(FLOAT32)
+FLOATS = ElementForm(FLOAT32)
 
 
 class PayloadWriter:
@@ -62,7 +62,7 @@ class PayloadWriter:
     def add_value(
         self,
         size: Sequence[int],
-        form: Form = FLOATS,
+        form: ElementForm = FLOATS,
         external: int = NO_VALUE,
         flags: int = 0,
         data: int = 0,
@@ -85,11 +85,11 @@ class PayloadWriter:
         self.values.append(Table("XValue", {"xvalue_union": value}))
         return number
 
-    def add_input(self, size: Sequence[int], place: int, form: Form = FLOATS) -> int:
+    def add_input(self, size: Sequence[int], place: int, form: ElementForm = FLOATS) -> int:
         self.inputs.append(self.add_value(size, form, place, EXTERNAL_INPUT))
         return self.inputs[-1]
 
-    def add_output(self, size: Sequence[int], place: int, form: Form = FLOATS) -> int:
+    def add_output(self, size: Sequence[int], place: int, form: ElementForm = FLOATS) -> int:
         self.outputs.append(self.add_value(size, form, place, EXTERNAL_OUTPUT))
         return self.outputs[-1]
 
@@ -98,7 +98,7 @@ class PayloadWriter:
         data = tensor.detach().to("cpu", torch.float32)
         return self.add_data(data, tuple(data.shape) or (1,), FLOATS)
 
-    def add_data(self, tensor: torch.Tensor, size: tuple[int, ...], form: Form) -> int:
+    def add_data(self, tensor: torch.Tensor, size: tuple[int, ...], form: ElementForm) -> int:
         """Add a constant that lies in memory as this tensor does; equal ones are one."""
         data = tensor.detach().to("cpu").contiguous()
         plain: Any = data.reshape(-1).view(torch.uint8).numpy()

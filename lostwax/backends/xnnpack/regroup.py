@@ -23,7 +23,7 @@ MOST_PARTS = 32
 MOST_JOINED = 5
 
 
-class Change(NamedTuple):
+class ShapeChange(NamedTuple):
     """One change of a shape, at a dimension: "split" into `parts`, "merge" with the next one, "add"
     or "drop" a size of 1."""
 
@@ -32,10 +32,10 @@ class Change(NamedTuple):
     parts: int = 0
 
 
-def find_changes(old: Sequence[Size], new: Sequence[Size]) -> list[Change] | None:
+def find_changes(old: Sequence[Size], new: Sequence[Size]) -> list[ShapeChange] | None:
     """The changes that make one shape of the other and leave alone what varies; None if there are
     none, or they would take too many slices."""
-    changes: list[Change] = []
+    changes: list[ShapeChange] = []
     left, wanted = list(old), list(new)
     shape, dim = list(old), 0
     while left or wanted:
@@ -43,18 +43,18 @@ def find_changes(old: Sequence[Size], new: Sequence[Size]) -> list[Change] | Non
             left, wanted, dim = left[1:], wanted[1:], dim + 1
             continue
         if wanted and wanted[0] == 1:
-            change = Change("add", dim)
+            change = ShapeChange("add", dim)
             wanted = [None, *wanted[1:]]  # type: ignore[list-item]
             left = [None, *left]  # type: ignore[list-item]
         elif left and left[0] == 1:
-            change, left = Change("drop", dim), left[1:]
+            change, left = ShapeChange("drop", dim), left[1:]
         elif not left or not wanted or not is_static(left[0], wanted[0]):
             return None
         elif int(left[0]) % int(wanted[0]) == 0:
-            change = Change("split", dim, int(wanted[0]))
+            change = ShapeChange("split", dim, int(wanted[0]))
             left = [wanted[0], int(left[0]) // int(wanted[0]), *left[1:]]
         elif len(left) > 1 and is_static(left[1]):
-            change = Change("merge", dim)
+            change = ShapeChange("merge", dim)
             left = [int(left[0]) * int(left[1]), *left[2:]]
         else:
             return None
@@ -65,14 +65,14 @@ def find_changes(old: Sequence[Size], new: Sequence[Size]) -> list[Change] | Non
     return changes
 
 
-def _is_possible(change: Change, shape: Sequence[Size]) -> bool:
+def _is_possible(change: ShapeChange, shape: Sequence[Size]) -> bool:
     parts = int(shape[change.dim]) if change.kind == "merge" else change.parts
     return (
         len(shape) < MOST_DIMS and parts <= MOST_PARTS and (change.kind != "drop" or len(shape) > 1)
     )
 
 
-def _change_shape(change: Change, shape: Sequence[Size]) -> list[Size]:
+def _change_shape(change: ShapeChange, shape: Sequence[Size]) -> list[Size]:
     dim = change.dim
     before, behind = list(shape[:dim]), list(shape[dim + 1 :])
     if change.kind == "add":
@@ -85,7 +85,7 @@ def _change_shape(change: Change, shape: Sequence[Size]) -> list[Size]:
 
 
 def write_changes(
-    writer: PartWriter, given: int, shape: Sequence[Size], changes: Sequence[Change], made: int
+    writer: PartWriter, given: int, shape: Sequence[Size], changes: Sequence[ShapeChange], made: int
 ) -> None:
     """Write the changes of a value; the last one computes the value `made`."""
     for i, change in enumerate(changes):
@@ -96,7 +96,7 @@ def write_changes(
 
 
 def _write_add(
-    writer: PartWriter, given: int, shape: list[Size], change: Change, made: int
+    writer: PartWriter, given: int, shape: list[Size], change: ShapeChange, made: int
 ) -> None:
     if change.dim == 0:
         _write_ones(writer, given, shape, made)
@@ -107,7 +107,7 @@ def _write_add(
 
 
 def _write_drop(
-    writer: PartWriter, given: int, shape: list[Size], change: Change, made: int
+    writer: PartWriter, given: int, shape: list[Size], change: ShapeChange, made: int
 ) -> None:
     """A mean over two dimensions of size 1, of which one is new."""
     raised = _raise(writer, given, shape)
@@ -119,7 +119,7 @@ def _write_drop(
 
 
 def _write_split(
-    writer: PartWriter, given: int, shape: list[Size], change: Change, made: int
+    writer: PartWriter, given: int, shape: list[Size], change: ShapeChange, made: int
 ) -> None:
     """Slices, joined along a new first dimension, which then goes to its place."""
     raised = _raise(writer, given, shape)
@@ -137,7 +137,7 @@ def _write_split(
 
 
 def _write_merge(
-    writer: PartWriter, given: int, shape: list[Size], change: Change, made: int
+    writer: PartWriter, given: int, shape: list[Size], change: ShapeChange, made: int
 ) -> None:
     """Slices of one row each, joined along the next dimension; the row's own goes away."""
     dim = change.dim

@@ -5,7 +5,7 @@ As in `lostwax.pte.file.schema`. Must not know what the tables mean.
 
 from __future__ import annotations
 
-from lostwax.pte.file.flat import Form
+from lostwax.pte.file.flat import TableForm
 from lostwax.pte.file.schema import Fields
 
 IDENTIFIER = b"XN01"
@@ -126,4 +126,4 @@ TABLES: dict[str, Fields] = {
     ),
 }
 
-PAYLOAD = Form(TABLES)
+PAYLOAD = TableForm(TABLES)

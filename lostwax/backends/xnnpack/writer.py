@@ -17,7 +17,7 @@ from torch.fx import Node
 
 from lostwax.backends.spec import Payload
 from lostwax.backends.xnnpack.calls import Sizes, bound_of, find_clamp, is_static, size_of
-from lostwax.backends.xnnpack.payload import FLOATS, Clamp, Form, PayloadWriter
+from lostwax.backends.xnnpack.payload import FLOATS, Clamp, ElementForm, PayloadWriter
 from lostwax.backends.xnnpack.quantized.quantum import find_form
 from lostwax.errors import LoweringError
 from lostwax.ir.program import ExportedProgram
@@ -177,7 +177,7 @@ class PartWriter:
         self.written.add(node)
         return made
 
-    def new(self, size: Sequence[Size], form: Form = FLOATS) -> int:
+    def new(self, size: Sequence[Size], form: ElementForm = FLOATS) -> int:
         """The number of a value that is read inside of one operator."""
         return self.payload.add_value(self._bounds(tuple(size)), form)
 

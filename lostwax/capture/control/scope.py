@@ -54,7 +54,7 @@ class Scope:
         self.position: int = tracer.position
         """How many steps the program had before."""
         self.literals: set[Root] = set()
-        """Tensor literals of the region: each run makes them anew."""
+        """Tensor literals of the region: each run makes them again."""
         self.writes: dict[Root, Value] = {}
         """The tensors from outside to which it writes, with their last values."""
         self.guards: list[Guard] = []

@@ -15,7 +15,7 @@ import torch
 from torch.nn.modules.module import _has_any_global_hook
 
 from lostwax.capture.heap.moment import Moment
-from lostwax.capture.heap.places import Change
+from lostwax.capture.heap.places import PlaceChange
 from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError
@@ -68,7 +68,7 @@ class SideEffects:
         if changed is not None:
             self._refuse(what, changed)
 
-    def _refuse(self, what: str, changed: Change) -> None:
+    def _refuse(self, what: str, changed: PlaceChange) -> None:
         users = [f for f in self._before.own.functions if is_user_code(f.__code__)]
         names = [each for each in changed if isinstance(each, str)]
         lines = [

@@ -46,7 +46,7 @@ def _advise_on(node: ast.Call | ast.Subscript) -> str | None:
         values, index = ast.unparse(node.value), ast.unparse(node.slice)
         if isinstance(node.ctx, ast.Store):
             return (
-                f"make it anew, {values} = [new if k == {index} else v for k, v in "
+                f"build a new one, {values} = [new if k == {index} else v for k, v in "
                 f"enumerate({values})]; of a dict, {{k: … for k, v in {values}.items()}}; or write "
                 "to a tensor"
             )
@@ -66,14 +66,14 @@ def _advise_on(node: ast.Call | ast.Subscript) -> str | None:
         return f"take it, {values}[{index}], and {_drop(values, index)}"
     if node.func.attr == "insert":
         return (
-            f"make it anew, {values} = [new if k == {index} else {values}[k] if k < {index} else "
-            f"{values}[k - 1] for k in range(len({values}) + 1)]"
+            f"build a new one, {values} = [new if k == {index} else {values}[k] if k < {index} "
+            f"else {values}[k - 1] for k in range(len({values}) + 1)]"
         )
     return None
 
 
 def _drop(values: str, index: str) -> str:
     return (
-        f"make it anew, {values} = [{values}[k] if k < {index} else {values}[k + 1] for k in "
+        f"build a new one, {values} = [{values}[k] if k < {index} else {values}[k + 1] for k in "
         f"range(len({values}) - 1)]"
     )

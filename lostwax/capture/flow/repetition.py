@@ -32,7 +32,7 @@ from lostwax.capture.flow.lists.growth import (
     is_longer,
     refuse_held,
 )
-from lostwax.capture.flow.lists.spans import Appended, Pending
+from lostwax.capture.flow.lists.spans import Appended, PendingElements
 from lostwax.capture.flow.merging import (
     ATOMS,
     NOTHING,
@@ -404,7 +404,7 @@ class WhileRecorder:
         stop, holds = items.stop, items.more(items.start)
         if self._site.is_settled:
             self._check_runs(holds, _RUNS)
-        elif is_of_data(holds):  # it is left before its end, or begun anew
+        elif is_of_data(holds):  # it is left before its end, or started over
             limit: Any = torch.sym_max if items.step > 0 else torch.sym_min
             stop = limit(items.start, stop)
         return torch.arange(items.start, stop, items.step)
@@ -444,7 +444,7 @@ class WhileRecorder:
                 handed = paths.get(("last", key))
                 count = partial(self._count_appended, growth)
                 last = partial(self._read_last, growth, handed)
-                growth.put_pending(stores, partial(Pending, count, last, self._ask_whole))
+                growth.put_pending(stores, partial(PendingElements, count, last, self._ask_whole))
 
     def _count_appended(self, growth: Growth) -> Any:
         items = self._find_items()

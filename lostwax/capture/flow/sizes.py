@@ -1,6 +1,6 @@
 """Branches on declared sizes, where the user asks for both ways (`control_flow="sizes"`).
 
-A question about a declared size that no hook has seen stops the capture: it begins anew, with hooks
+A question about a declared size that no hook has seen stops the capture: it starts over, with hooks
 in the function that asks. Where a question cannot be kept, it is *settled*: the example answers it,
 with a guard, as it does without `control_flow="sizes"`. Must not record.
 """

@@ -49,7 +49,7 @@ class _Accessors(NamedTuple):
 
 
 def key_of(place: Any) -> Any:
-    """What identifies a place: those of attributes are made anew for each look."""
+    """What identifies a place: those of attributes are made again for each look."""
     if isinstance(place, _MADE):
         return type(place), id(place.owner)
     if isinstance(place, NamedAttributes):
@@ -326,7 +326,7 @@ def describe_consumed(value: Any, where: str) -> str:
             "it computes with what was in it at capture. A buffer would be kept."
         )
     end = (
-        "It stands where it did before. torch.rand would be drawn anew in each run."
+        "It stands where it did before. torch.rand would be drawn again in each run."
         if is_random
         else "The export has taken it from there, too. A buffer would be kept."
     )
@@ -390,7 +390,7 @@ def _inner_position(value: Any) -> Any:
 
 
 def _is_same_position(one: Any, other: Any) -> bool:
-    """By identity, except for values that each look makes anew."""
+    """By identity, except for values that each look makes again."""
     if one is other:
         return True
     if type(one) is not type(other):

@@ -17,7 +17,7 @@ from lostwax.capture.heap.contents import are_same, key_of
 from lostwax.capture.heap.edges import HAS_UNSNAPSHOTTED_STATE, OBJECTS, is_object
 from lostwax.capture.heap.hidden import CLASS, Fixed
 from lostwax.capture.heap.holders import CONTAINERS, MISSING, items
-from lostwax.capture.heap.places import Change, Place, Places
+from lostwax.capture.heap.places import Place, PlaceChange, Places
 from lostwax.capture.heap.snapshot import Snapshot
 from lostwax.identity import Seen
 
@@ -53,15 +53,15 @@ class HeldByModules:
             self._last = ModulesMoment(snapshot, _find_unsnapshotted(self._modules, snapshot))
         return self._last
 
-    def find_change(self, since: ModulesMoment) -> Change | None:
+    def find_change(self, since: ModulesMoment) -> PlaceChange | None:
         """What has changed."""
         if since.snapshot.is_cut:
-            return Change(f"one of very many objects in {_SOMETHING}")
+            return PlaceChange(f"one of very many objects in {_SOMETHING}")
         if not since.is_untouched():
             self._restore_recreated_containers(since.snapshot)
             if any(True for _ in self.list_changes(since)):
                 found = self._find_attribute(since.snapshot) or since.places.find_change({})
-                return found or Change(_SOMETHING)
+                return found or PlaceChange(_SOMETHING)
         self._last = since
         return None
 
@@ -91,16 +91,16 @@ class HeldByModules:
                 if are_same(items(now), [] if known is None else items(known)):
                     held[name] = was
 
-    def _find_attribute(self, snapshot: Snapshot) -> Change | None:
+    def _find_attribute(self, snapshot: Snapshot) -> PlaceChange | None:
         for module, before in zip(self._modules, snapshot.attributes, strict=True):
             for name in {**before, **vars(module)}:
                 was, now = before.get(name, MISSING), vars(module).get(name, MISSING)
                 if was is not now:
-                    return Change(name)
+                    return PlaceChange(name)
                 is_known = is_object(now) or type(now) in CONTAINERS
                 known = snapshot.content_before(now) if is_known else None
                 if known is not None and not are_same(items(known), items(now)):
-                    return Change(name)
+                    return PlaceChange(name)
         return None
 
 

@@ -19,7 +19,7 @@ from lostwax.capture.heap.contents import list_items, read_items, write
 from lostwax.capture.heap.held_by_modules import HeldByModules, ModulesMoment
 from lostwax.capture.heap.hidden import TorchSettings
 from lostwax.capture.heap.holders import MISSING, Content
-from lostwax.capture.heap.places import Change, Place, Places
+from lostwax.capture.heap.places import Place, PlaceChange, Places
 from lostwax.capture.heap.reach import Reach
 from lostwax.identity import Seen
 
@@ -113,7 +113,7 @@ class Moment:
         is_held = held is not None and (held.places.has_seen(value) or held.snapshot.holds(value))
         return is_held or self.own.has_seen(value) or self.state.places.has_seen(value)
 
-    def find_change(self) -> Change | None:
+    def find_change(self) -> PlaceChange | None:
         """What has changed since, if anything has. Of functions that began since, we know what was
         there before they did."""
         changed = self.state.places.find_change(self._kept)

@@ -56,7 +56,7 @@ class Place(NamedTuple):
     """What was in it when it was found."""
 
 
-class Change(NamedTuple):
+class PlaceChange(NamedTuple):
     name: str
     key: Any = None
     """Under which key or name something else is in it."""
@@ -274,20 +274,22 @@ class Places:
                 self._open_attributes("a tensor", held)
         return {key: read(place.value) for key, place in self._found.items()}
 
-    def find_change(self, since: dict[Any, Any]) -> Change | None:
+    def find_change(self, since: dict[Any, Any]) -> PlaceChange | None:
         """What has changed since a look; of places that were found later, since then."""
         if self._is_cut:
-            return Change(f"one of more than {_MOST:,} objects that it reaches")
+            return PlaceChange(f"one of more than {_MOST:,} objects that it reaches")
         for key, (name, value, first) in self._found.items():
             changed = find_change(value, since.get(key, first))
             if changed is not None:
-                return Change(_describe(name, value, *changed), *changed)
+                return PlaceChange(_describe(name, value, *changed), *changed)
         if any(self._empty):
-            return Change(next(n for n, v in zip(self._empty_names, self._empty, strict=True) if v))
+            return PlaceChange(
+                next(n for n, v in zip(self._empty_names, self._empty, strict=True) if v)
+            )
         if self._has_new_tensor_attributes():
             for held in self._bare:
                 for key, _ in select_attributes(held):
-                    return Change(_describe("", TensorAttributes(held), key), key)
+                    return PlaceChange(_describe("", TensorAttributes(held), key), key)
         return None
 
     def has_seen(self, value: Any) -> bool:

@@ -140,7 +140,7 @@ def _class_of(fake: FakeTensor) -> type:
 
 
 def _show_class(fake: FakeTensor) -> type:
-    # C calls this: the frame before is the one that reads, also if it is one of the house's.
+    # C calls this: the frame before is the one that reads, also if it is one of lostwax's.
     is_asking = is_capturing() and asks_for_user(sys._getframe(1).f_code)
     if is_asking:
         check_class(fake)

@@ -4,7 +4,7 @@ that the module draws from them.
 They belong to all threads. A thread that is alone has them put back. Where there are others, who
 may draw meanwhile, nothing is put back, or they would draw the same numbers twice: there the
 capturing thread draws from copies. A function that somebody holds (`from random import random`) is
-the generator's own and draws from it all the same: that the generator was drawn from is told of,
+the generator's own and draws from it all the same: that the generator was drawn from is reported,
 though it may have been another thread. torch's generator is not drawn from.
 
 numpy loads its generators when somebody asks for them: it takes as long as a tenth of our import.
@@ -51,7 +51,7 @@ def separate_generators(undo: Undo) -> None:
 def _tell_of_draws(drawn: list[str], undo: Undo) -> None:
     undo.notes.append(
         f"the module draws from Python's {' and '.join(drawn)}; the number is baked into "
-        "the program. torch.rand would be drawn anew in each run."
+        "the program. torch.rand would be drawn again in each run."
     )
 
 
@@ -146,7 +146,7 @@ def _tell_of_copies(python: Any, array: bytes | None, undo: Undo) -> None:
 PERHAPS_DRAWN = (
     "Python's random or numpy.random was drawn from during the export, by another thread or by a "
     "function that the module holds (`from random import random`); if it was the module, the "
-    "number is baked into the program. torch.rand would be drawn anew in each run."
+    "number is baked into the program. torch.rand would be drawn again in each run."
 )
 
 

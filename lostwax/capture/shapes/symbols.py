@@ -198,10 +198,10 @@ def _agree_on_entry(entries: Sequence[Any], paths: Sequence[str]) -> Any:
     kinds = [[e for e in entries if isinstance(e, kind)] for kind in (Auto, Dynamic, Static)]
     said = list(dict.fromkeys(e for e in entries if not isinstance(e, (Auto, Dynamic))))
     if len(said) > 1 or (kinds[1] and kinds[2]):
-        told = ", ".join(f"{p} is {e!r}" for p, e in zip(paths, entries, strict=False))
+        texts = ", ".join(f"{p} is {e!r}" for p, e in zip(paths, entries, strict=False))
         other = "of the module's own" if len(entries) > len(paths) else "in all of these places"
         raise DynamicShapesError(
-            f"one tensor of the example, {other}, cannot vary in several ways: {told}\n"
+            f"one tensor of the example, {other}, cannot vary in several ways: {texts}\n"
             "  why: the program is captured for one tensor there, and asks each call for one\n"
             "  instead: pass copies in the example, x.clone(); or declare one Dim for all of them"
         )

@@ -22,7 +22,7 @@ from lostwax.errors import ConstraintViolationError, DynamicShapesError
 from lostwax.sym import BrokenDim
 
 HEADING = "Suggested fixes:"
-_PLACES = 3  # of a Dim that are told
+_PLACES = 3  # of a Dim that are described
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ def violation_error(violations: Sequence[BrokenDim], spec: Spec) -> ConstraintVi
     fixes = _find_fixes(violations, spec)
     head = "a declared dimension cannot" if len(by_dim) == 1 else f"{len(by_dim)} declared dims"
     head += " vary as declared" if len(by_dim) == 1 else " cannot vary as declared"
-    told = "\n".join(_dim_text(dim, found, spec) for dim, found in by_dim.items())
+    described = "\n".join(_dim_text(dim, found, spec) for dim, found in by_dim.items())
     lines = "\n".join(f"    {fix.code}" for fix in fixes)
-    message = f"{head}{_line_to_paste(fixes)}\n{told}\n{HEADING}\n{lines}"
+    message = f"{head}{_line_to_paste(fixes)}\n{described}\n{HEADING}\n{lines}"
     constraints = _unchanged_constraints(spec, _redeclared_names(fixes))
     constraints += [fix.value for fix in fixes if fix.kind == "constraint"]
     return ConstraintViolationError(
@@ -181,9 +181,9 @@ def _find_fixes(violations: Sequence[BrokenDim], spec: Spec) -> list[Fix]:
                 found.setdefault(_as_number_fix(fix) if fix.dim in numbers else fix, violation)
     found = _strongest_fixes(_tie_roots(found, spec))
     redeclared = _redeclared_names(found)
-    told = [_state_by_path(fix, v, redeclared) for fix, v in found.items()]
-    told += [Fix("", "constraint", text) for text in _rewrite_constraints(spec, redeclared)]
-    return _sort_fixes(told)
+    described = [_state_by_path(fix, v, redeclared) for fix, v in found.items()]
+    described += [Fix("", "constraint", text) for text in _rewrite_constraints(spec, redeclared)]
+    return _sort_fixes(described)
 
 
 def _tie_roots(found: dict[Fix, BrokenDim], spec: Spec) -> dict[Fix, BrokenDim]:

@@ -1,6 +1,6 @@
 """Warns if the module changes a list or dict of the caller's: a program leaves them as they are.
 
-Must not look into other classes registered with pytree: each call makes their objects anew.
+Must not look into other classes registered with pytree: each call makes their objects again.
 """
 
 from __future__ import annotations

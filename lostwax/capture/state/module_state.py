@@ -1,7 +1,7 @@
 """The state of the module being captured: fakes replace it, and afterwards everything is put back,
 also when the capture fails.
 
-What the call left behind becomes part of the program, is told of, or is refused. Must not copy a
+What the call left behind becomes part of the program, is reported, or refused. Must not copy a
 weight.
 """
 
@@ -192,7 +192,7 @@ class ModuleState:
             if (leaf in module._non_persistent_buffers_set) is (name in self.persistent):
                 now = "persistent" if name in self.non_persistent else "not persistent"
                 raise CaptureError(
-                    f"the buffer {name} is registered anew, and is {now} from then on.\n"
+                    f"the buffer {name} is registered again, and is {now} from then on.\n"
                     "  why: a program's state_dict has the same names after a call as before\n"
                     f"  instead: assign it, self.{name} = ..., and register it once as it is to be"
                 )

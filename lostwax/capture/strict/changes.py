@@ -2,7 +2,7 @@
 what it was, what it is.
 
 Objects that the call makes are its own, and what it puts back has not changed. Parameters and
-buffers are no Python objects here: a program writes to them. Must not know how it is told.
+buffers are no Python objects here: a program writes to them. Must not know how it is reported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lostwax.capture.state.root_module import forward_of
 from lostwax.capture.trace.tracer import Tracer
 
 
-class Change(NamedTuple):
+class SideEffect(NamedTuple):
     """One thing that is not as it was."""
 
     path: str
@@ -60,9 +60,9 @@ class Before:
         """The user's functions that have run."""
         return self._reach.functions
 
-    def list_changes(self) -> list[Change]:
+    def list_changes(self) -> list[SideEffect]:
         """All that the call has changed, each once."""
-        found: dict[str, Change] = {}
+        found: dict[str, SideEffect] = {}
         paths = PathSearch(self._modules, self._arguments, self.functions)
         for change in (*self._changed_caches(), *self._changed_places(paths)):
             found.setdefault(change.path, change)
@@ -80,16 +80,16 @@ class Before:
         """Are these the parameters or buffers of a module?"""
         return any(holder is m._buffers or holder is m._parameters for m in self._modules)
 
-    def _changed_caches(self) -> Iterator[Change]:
+    def _changed_caches(self) -> Iterator[SideEffect]:
         for each in self._outside.caches.values():
             if each.is_other():
                 counts = len(each.results or ()), len(cached_results(each.function) or ())
                 old, new = (f"{n} result{'s' * (n != 1)}" for n in counts)
                 kept = f"{new}, with tensors or objects among them"
                 name = each.function.__name__
-                yield Change(f"the cache of {name}", name, old, kept, "", each.function)
+                yield SideEffect(f"the cache of {name}", name, old, kept, "", each.function)
 
-    def _changed_places(self, paths: PathSearch) -> Iterator[Change]:
+    def _changed_places(self, paths: PathSearch) -> Iterator[SideEffect]:
         if self._moment.find_change() is None:
             return
         for _, (name, holder, content), _ in self._moment.list_changes():
@@ -100,19 +100,19 @@ class Before:
             path = paths.find(holder) or (f"{name}." if has_attributes else name)
             if before is None or after is None:
                 texts = _describe_moved(holder)
-                yield Change(path, _last_name(path, name), *texts, path, holder)
+                yield SideEffect(path, _last_name(path, name), *texts, path, holder)
             elif isinstance(holder, (list, deque, set)):
                 if not _are_same(before, after):
                     old, new = ([v for _, v in content] for content in (before, after))
                     is_set = isinstance(holder, set)
                     was, now = describe_all(old, is_set), describe_all(new, is_set)
-                    yield Change(path, _last_name(path, name), was, now, path, holder)
+                    yield SideEffect(path, _last_name(path, name), was, now, path, holder)
             else:
                 yield from self._changed_keys(path, name, holder, dict(before), dict(after))
 
     def _changed_keys(
         self, path: str, name: str, holder: Any, before: dict[Any, Any], after: dict[Any, Any]
-    ) -> Iterator[Change]:
+    ) -> Iterator[SideEffect]:
         is_state = self._is_state(holder)
         for key in dict.fromkeys((*before, *after)):
             was, now = before.get(key, MISSING), after.get(key, MISSING)
@@ -124,10 +124,10 @@ class Before:
             else:
                 where = join_path(path, key)
                 called = str(key) if path.endswith(".") else _last_name(path, name)
-            yield Change(where, called, describe(was), describe(now), path, holder)
+            yield SideEffect(where, called, describe(was), describe(now), path, holder)
         if isinstance(holder, dict) and before.keys() == after.keys() and [*before] != [*after]:
             old, new = (f"the order {describe_all([*each])}" for each in (before, after))
-            yield Change(path.rstrip("."), _last_name(path, name), old, new, path, holder)
+            yield SideEffect(path.rstrip("."), _last_name(path, name), old, new, path, holder)
 
 
 def name_arguments(

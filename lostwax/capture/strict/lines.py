@@ -20,7 +20,7 @@ from lostwax.capture.heap.contents import find_change, read
 from lostwax.capture.heap.paths import PathSearch
 from lostwax.capture.python.functions_run import let_watch
 from lostwax.capture.state.unkept_changes import collect_changes
-from lostwax.capture.strict.changes import Before, Change, name_arguments
+from lostwax.capture.strict.changes import Before, SideEffect, name_arguments
 from lostwax.location import Location, is_user_code
 from lostwax.undo.undo import Undo, run_and_undo
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 _Question = Callable[[], bool]
 
 
-def find_lines(capture: Callable[[], Any], changes: Sequence[Change]) -> list[Location | None]:
+def find_lines(capture: Callable[[], Any], changes: Sequence[SideEffect]) -> list[Location | None]:
     """For each change the line that makes it, as far as it shows when captured again."""
     finder = LineFinder(changes)
 
@@ -46,7 +46,7 @@ def find_lines(capture: Callable[[], Any], changes: Sequence[Change]) -> list[Lo
 class LineFinder:
     """Is there when the call is made again."""
 
-    def __init__(self, changes: Sequence[Change]) -> None:
+    def __init__(self, changes: Sequence[SideEffect]) -> None:
         self._changes = changes
         self.lines: list[Location | None] = [None] * len(changes)
         self._questions: list[_Question] = []
@@ -88,7 +88,7 @@ class LineFinder:
             self._are_changed[i] = is_changed
 
 
-def _ask_whether_changed(change: Change, arguments: PathSearch) -> _Question:
+def _ask_whether_changed(change: SideEffect, arguments: PathSearch) -> _Question:
     """The question whether something else is in a place than now. (Each capture has containers of
     its own for the arguments.)"""
     given = arguments.find_holder(change.place)

@@ -334,7 +334,7 @@ def _refuse(what: str, asking: FrameType) -> None:
         f"  at {Location(code.co_filename, asking.f_lineno, code.co_name)}\n"
         "  why: the program would have what was read at capture, in every run\n"
         "  instead: read it before, and pass it as an argument; for random numbers, torch.rand is "
-        "drawn anew in each run"
+        "drawn again in each run"
     )
 
 

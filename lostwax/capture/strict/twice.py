@@ -20,7 +20,7 @@ from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.python.functions_run import let_watch
 from lostwax.capture.state.unkept_changes import collect_changes
 from lostwax.capture.strict.baked_in import BakedIn, ReadsWatcher
-from lostwax.capture.strict.changes import Before, Change, name_arguments
+from lostwax.capture.strict.changes import Before, SideEffect, name_arguments
 from lostwax.capture.strict.lines import find_lines
 from lostwax.capture.strict.outside import ExternalAccessMonitor
 from lostwax.errors import StrictError
@@ -129,13 +129,13 @@ class StrictWatcher(ReadsWatcher):
 class StateChanged(Exception):
     """The call leaves objects otherwise than they were."""
 
-    def __init__(self, changes: list[Change], guesses: list[Location | None]) -> None:
+    def __init__(self, changes: list[SideEffect], guesses: list[Location | None]) -> None:
         super().__init__()
         self.changes, self.guesses = changes, guesses
 
 
 def _changes_error(
-    changes: list[Change], guesses: list[Location | None], lines: list[Location | None]
+    changes: list[SideEffect], guesses: list[Location | None], lines: list[Location | None]
 ) -> StrictError:
     told = [
         f"  {each}" + (f"\n    at {line or guess}" if line or guess else "")

@@ -54,7 +54,7 @@ from lostwax.capture.surroundings.world_entry import WorldEntry
 from lostwax.identity import Seen
 
 
-class Look:
+class StateLook:
     """What `subject` reads beside its arguments; with `ran`, only what those functions read."""
 
     def __init__(self, subject: Any, ran: FunctionKeys | None) -> None:
@@ -494,15 +494,15 @@ _OF_EVERY_CLASS = frozenset(
 FORWARD = attrgetter("forward")
 _HOOKS_OF_ALL = [v for name, v in vars(module_file).items() if name.startswith("_global")]
 """The hooks that torch calls for every module."""
-_VISITED: dict[Any, Callable[[Look, str, Any], None]] = {
-    nn.Module: Look._visit_module,
-    torch.Tensor: Look._visit_tensor,
-    FunctionType: Look._visit_function,
-    np.ndarray: Look._visit_array,
-    weakref.ref: Look._visit_reference,
-    ModuleType: Look._visit_python_module,
-    **dict.fromkeys(_PROXIES, Look._visit_proxy),
-    **dict.fromkeys((type, CACHED), Look._visit_other),
+_VISITED: dict[Any, Callable[[StateLook, str, Any], None]] = {
+    nn.Module: StateLook._visit_module,
+    torch.Tensor: StateLook._visit_tensor,
+    FunctionType: StateLook._visit_function,
+    np.ndarray: StateLook._visit_array,
+    weakref.ref: StateLook._visit_reference,
+    ModuleType: StateLook._visit_python_module,
+    **dict.fromkeys(_PROXIES, StateLook._visit_proxy),
+    **dict.fromkeys((type, CACHED), StateLook._visit_other),
 }
 _VISITORS = PerClass(
     __name__,

@@ -26,7 +26,7 @@ from lostwax.capture.heap.functions import (
 )
 from lostwax.capture.heap.holders import MISSING
 from lostwax.capture.python.functions_run import FunctionKeys
-from lostwax.capture.surroundings.look import FORWARD, Look, bytes_of
+from lostwax.capture.surroundings.look import FORWARD, StateLook, bytes_of
 from lostwax.capture.surroundings.tensor_places import (
     TYPE_BUT_CLASS,
     address,
@@ -42,14 +42,14 @@ _CONSTANTS_SHARE = "what tensors in attributes share with parameters and buffers
 _STATE_SHARES = "what parameters and buffers share with each other"
 
 
-class World:
+class Surroundings:
     """What `subject`, a module or a function, reads beside its arguments, as it is now. With `ran`,
     only what those functions read."""
 
     def __init__(self, subject: Any, ran: FunctionKeys | None = None) -> None:
         self.key: Any = object()
         """Equal worlds have the same key."""
-        found = Look(subject, ran)
+        found = StateLook(subject, ran)
         self.entries = found.entries
         self.unsure = found.unsure
         """What we cannot compare, in words."""
@@ -151,12 +151,12 @@ class World:
             if at in shown
         ]
 
-    def difference(self, before: World) -> str:
+    def difference(self, before: Surroundings) -> str:
         """The differences to an earlier world, in words; "" if there are none."""
         found = list(islice(self._differences(before), _MOST_TOLD + 1))
         return "; ".join([*found[:_MOST_TOLD], *["and more"] * (len(found) > _MOST_TOLD)])
 
-    def _differences(self, before: World) -> Iterator[str]:
+    def _differences(self, before: Surroundings) -> Iterator[str]:
         for path, entry in self.entries.items():
             was = before.entries.get(path)
             if was is None:

@@ -123,7 +123,7 @@ def as_table(table: Table | None) -> Table:
     return entries
 
 
-def find_told(table: Table, op: OpOverload) -> str:
+def find_advice(table: Table, op: OpOverload) -> str:
     """What a table that a user passes says of an operator, in words; "": nothing of its own."""
     if isinstance(table, CustomDecompTable):
         if op not in table.changed:

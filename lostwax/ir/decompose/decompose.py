@@ -22,7 +22,7 @@ from lostwax.fake.autocast import without_autocast
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.data import TAKEN_APART, ModuleCallEntry, Program
-from lostwax.ir.decompose.core_aten import as_table, find_told
+from lostwax.ir.decompose.core_aten import as_table, find_advice
 from lostwax.ir.decompose.expander import Decomposition
 from lostwax.ir.decompose.expansion import Expansion, Expansions
 from lostwax.ir.decompose.gaps import find_closed
@@ -62,7 +62,7 @@ def decompose_program(
     are_strides_seen: bool = True,
 ) -> AnyProgram:
     """Take the operators of the table apart; without a table, decompose to core ATen.
-    `are_strides_seen=False`: for a dialect that lays values out anew."""
+    `are_strides_seen=False`: for a dialect that chooses layouts itself."""
     refuse_delegates(program.graph_module, "run_decompositions()")
     mode = mode_of(program.graph)
     expansions = Expansions(as_table(table), mode, are_strides_seen)
@@ -95,10 +95,10 @@ def _warn_of_taken_apart(program: Program, table: Mapping[OpOverload, Decomposit
     origins = [o.target for node in nodes for o in node.meta.get("decomposed_from", ())]
     called = {node.target for node in nodes}
     taken = dict.fromkeys((*program.graph_module.meta.get(TAKEN_APART, ()), *origins))
-    told = [(op, said) for op in taken if op not in called and (said := find_told(table, op))]
-    if told:
-        op, said = told[0]
-        others = f" (and {len(told) - 1} others)" if len(told) > 1 else ""
+    unused = [(op, said) for op in taken if op not in called and (said := find_advice(table, op))]
+    if unused:
+        op, said = unused[0]
+        others = f" (and {len(unused) - 1} others)" if len(unused) > 1 else ""
         warn(
             f"the program does not call {op}{others}, of which the table {said}: it was taken "
             "apart before, by export or by other decompositions\n"

@@ -38,7 +38,7 @@ from lostwax.ir.signature import same_constant
 from lostwax.sym import Atom, BoolExpr, Expr, Guard, Symbol, show
 
 _MISSING = object()
-_GENERATED = f"{__file__}:generated"  # within the house: its frames are not the user's
+_GENERATED = f"{__file__}:generated"  # within lostwax: its frames are not the user's
 
 
 _SELF = "self (the argument)"

@@ -179,8 +179,8 @@ class CapturedCall:
         if number != wanted:
             names = {s: origin[s].text for s in place.expr.symbols()}
             given = ", ".join(f"{names[s]} is {values[s]}" for s in sorted(names, key=_by_id))
-            told = f"{show(place.expr, names)} = {wanted}, since {given}"
-            self._refuse_number(place, number, told)
+            shown = f"{show(place.expr, names)} = {wanted}, since {given}"
+            self._refuse_number(place, number, shown)
 
     def _refuse_number(self, place: NumberPlace, number: int, wanted: str) -> NoReturn:
         """Refuse a number that is not what it was declared to be."""

@@ -64,7 +64,7 @@ def _is_write(node: Node) -> bool:
 
 
 def _drop_copies(graph: Graph, write: Node) -> None:
-    """Let what is computed anew be written itself, not a copy of it. A module that was captured
+    """Let what is computed be written itself, not a copy of it. A module that was captured
     again has one for each of its writes."""
     value: Any = write.args[1]
     copies = []

@@ -134,14 +134,16 @@ def check_value(value: Any, expected: Leaf, declare: Callable[[], str]) -> None:
         if type(value) not in (float, torch.SymFloat):
             raise _wrong_value(expected, value, "a float", f"pass float({expected.path})")
     elif isinstance(expected, ConstantLeaf) and not same_constant(value, expected.value):
-        told = "None" if expected.value is None else f"{_type_name(expected.value)} {expected.text}"
+        example = (
+            "None" if expected.value is None else f"{_type_name(expected.value)} {expected.text}"
+        )
         numbers = isinstance(value, _NUMBERS) and isinstance(expected.value, _NUMBERS)
         again = "capture it again with the other one"
         ways = f"{again}, or pass a tensor" if numbers else f"or {again}"
         if is_another_number(value, expected.value):
             ways = f"or capture it again, for all values, with {declare()}"
         raise InputValueError(
-            f"{expected.path} is {_describe(value)}, but the program was captured with {told}, "
+            f"{expected.path} is {_describe(value)}, but the program was captured with {example}, "
             "which is baked into it\n"
             f"  fix: call it with that value, {ways}",
             expected.path,

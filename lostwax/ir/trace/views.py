@@ -2,7 +2,7 @@
 
 Every tensor belongs to a *root* (the tensor whose storage it views) and knows what it is a view of,
 up to the root. A write gives the root a new value; the version of the root tells which of its views
-have to be taken anew when they are next read. Must not record: recorders do.
+have to be taken again when they are next read. Must not record: recorders do.
 """
 
 from __future__ import annotations

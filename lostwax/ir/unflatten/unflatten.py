@@ -2,7 +2,7 @@
 part of the graph that was recorded while it was called.
 
 The graph is cut along the tree of calls (`call_tree.py`). What a part reads from outside becomes
-its input, what others read of it becomes its result. Must not compute anything anew: the same
+its input, what others read of it becomes its result. Must not compute anything again: the same
 operators run in the same order.
 """
 

@@ -105,7 +105,7 @@ def randperm(n: Size, **options: Any) -> TensorType:
     return _new_integers((n,), **options)
 
 
-# --------------------------------------------------------- a tensor filled anew, keeping its layout
+# -------------------------------------------------------- a tensor filled again, keeping its layout
 
 
 @rule("uniform")

@@ -82,7 +82,7 @@ def _describe_truncated(view: memoryview) -> str:
     long = f"; it has {least}{whole} when whole" if whole > len(view) else ""
     return _say(
         f"cut off: a zip file that ends after {len(view)} bytes, {where}{long}",
-        "copy or download it again, or save it anew",
+        "copy or download it again, or save it again",
     )
 
 

@@ -121,8 +121,8 @@ def _program(
     env = ShapeEnv()
     mode = FakeTensorMode(shape_env=env)
     hints = hints_of(_sizes(graph))
-    told, defined = own.get("symbols", {}), own.get("defined", ())
-    symbols = SymbolReader(env, _ranges(given), hints, told, defined, own.get("integers", ()))
+    described, defined = own.get("symbols", {}), own.get("defined", ())
+    symbols = SymbolReader(env, _ranges(given), hints, described, defined, own.get("integers", ()))
     with reading.here("the signature"):
         signature = read_signature(module["signature"], own.get("writes"))
     names = [spec.arg.name for spec in signature.input_specs]
@@ -202,7 +202,7 @@ def _constraints(given: Json, symbols: SymbolReader) -> RangeConstraints:
     """Of the symbols that the program has, and of sizes that are computed of them."""
     limits = _ranges(given)
     own = given.get("lostwax")
-    in_files = {told["name"]: name for name, told in symbols.told.items()}
+    in_files = {described["name"]: name for name, described in symbols.described.items()}
     found = {}
     for entry in own["ranges"] if isinstance(own, dict) else list(limits):
         if isinstance(entry, list) and len(entry) == 3:  # of an expression

@@ -65,7 +65,7 @@ _NUMBER = {"int": "as_sym_int", "float": "as_sym_float", "bool": "as_sym_bool"}
 
 def encode(program: ExportedProgram, plain_names: bool = False, lines: Lines = WHOLE) -> Json:
     """The JSON object of a program. `plain_names` says how dims are called (`DimNames`), `lines`
-    how much is told of the user's source."""
+    how much is kept of the user's source."""
     symbols = SymbolWriter(example_sizes(program), plain_names)
     specs = program.graph_signature
     constants = {
@@ -119,7 +119,7 @@ def _ranges(program: ExportedProgram, symbols: SymbolWriter) -> Json:
 
 
 def bounds(value: Expr | Real) -> tuple[int | None, int | None]:
-    """What limits torch is told of a number that it knows by a name alone."""
+    """What limits torch is fields of a number that it knows by a name alone."""
     return value.env.bounds(value) if isinstance(value, Expr) else (None, None)
 
 
@@ -360,9 +360,9 @@ class _GraphWriter:
     def _keep_metadata(self, item: Node, node: Node) -> None:
         """Note the metadata of a node that reads an item, if it is not that of the node it
         reads."""
-        told = metadata.write(item.meta, self.lines)
-        if told != metadata.write(node.meta, self.lines):
-            self.beside.items.setdefault(self.path, {})[item.name] = told
+        fields = metadata.write(item.meta, self.lines)
+        if fields != metadata.write(node.meta, self.lines):
+            self.beside.items.setdefault(self.path, {})[item.name] = fields
 
     def _free(self, name: str) -> str:
         while name in self.taken:
@@ -536,8 +536,8 @@ def _input_spec(spec: InputSpec) -> Json:
         case InputKind.PARAMETER:
             return {"parameter": {"arg": name, "parameter_name": spec.target}}
         case InputKind.BUFFER:
-            told = {"arg": name, "buffer_name": spec.target, "persistent": spec.persistent}
-            return {"buffer": told}
+            fields = {"arg": name, "buffer_name": spec.target, "persistent": spec.persistent}
+            return {"buffer": fields}
         case InputKind.CONSTANT_TENSOR:
             return {"tensor_constant": {"arg": name, "tensor_constant_name": spec.target}}
         case InputKind.TOKEN:
@@ -571,10 +571,10 @@ def _output_spec(spec: OutputSpec) -> Json:
     if spec.kind is OutputKind.USER_OUTPUT:
         return {"user_output": {"arg": _argument_spec(spec.arg)}}
     key, target = _OUTPUTS[spec.kind]
-    told: Json = {"arg": {"name": spec.arg.name}}
+    fields: Json = {"arg": {"name": spec.arg.name}}
     if target:
-        told[target] = spec.target
-    return {key: told}
+        fields[target] = spec.target
+    return {key: fields}
 
 
 def _call_entry(entry: ModuleCallEntry) -> Json:

@@ -58,8 +58,8 @@ Json = Mapping[str, Any]
 class SymbolReader:
     """The symbols of one program, made when their first value is read.
 
-    `ranges` are the limits of symbols by name, `told` what our own files say of them beyond that:
-    their source, the user's name for them, what they came from.
+    `ranges` are the limits of symbols by name, `described` what our own files say of them beyond
+    that: their source, the user's name for them, what they came from.
     """
 
     def __init__(
@@ -67,18 +67,18 @@ class SymbolReader:
         env: ShapeEnv,
         ranges: Mapping[str, tuple[int | None, int | None]],
         hints: Mapping[str, int],
-        told: Mapping[str, Any],
+        described: Mapping[str, Any],
         defined: Iterable[Any] = (),
         integers: Iterable[Any] = (),
     ) -> None:
         self.env = env
-        self.ranges, self.hints, self.told = ranges, hints, told
+        self.ranges, self.hints, self.described = ranges, hints, described
         self.names: dict[str, Size] = {}
         self.own: dict[str, Size] = {}
         """By the name that the program has for them, where the file has another."""
         self.floats: dict[str, Number] = {}
         self._known: dict[str, Any] = {}
-        for name, given in told.items():  # in their order, which texts show
+        for name, given in described.items():  # in their order, which texts show
             _check_record(name, given)
             if not _UNBACKED_FLOAT.fullmatch(name):
                 self._symbol(name, {})
@@ -154,19 +154,19 @@ class SymbolReader:
         if _UNBACKED_FLOAT.fullmatch(name) or name in self.floats:
             raise GrammarError(f"{name} is no integer")
         lo, hi = self.ranges.get(name, (None, None))
-        told = self.told.get(name, {})
-        own = told.get("name", name)
-        lo, hi = told.get("lo", lo), told.get("hi", hi)
+        described = self.described.get(name, {})
+        own = described.get("name", name)
+        lo, hi = described.get("lo", lo), described.get("hi", hi)
         if not all(b is None or b.__class__ is int for b in (lo, hi)):
             raise LoadError(f"the range of {name} is damaged")
         if _UNBACKED.fullmatch(name):
-            made = self.env.unbacked(own, lo=lo, hi=hi, origin=told.get("origin"))
+            made = self.env.unbacked(own, lo=lo, hi=hi, origin=described.get("origin"))
         else:
             if lo is None and (assumptions.get("positive") or assumptions.get("nonnegative")):
                 lo = 0
-            hint = _example_within(told.get("hint", self.hints.get(name)), lo, hi)
-            source, declared = told.get("source"), told.get("declared")
-            if not told and name.startswith(SIZE_OF):
+            hint = _example_within(described.get("hint", self.hints.get(name)), lo, hi)
+            source, declared = described.get("source"), described.get("declared")
+            if not described and name.startswith(SIZE_OF):
                 own, declared = self._find_free_name(), name.removeprefix(SIZE_OF)
             made = self.env.symbol(
                 own, hint=hint, lo=lo, hi=hi, source=source or own, declared=declared
@@ -201,8 +201,8 @@ class SymbolReader:
             return self.floats[name]
         if not _UNBACKED_FLOAT.fullmatch(name):
             return self._symbol(name, assumptions)
-        told = self.told.get(name, {})
-        made = real_symbol(self.env, told.get("name", name), origin=told.get("origin"))
+        described = self.described.get(name, {})
+        made = real_symbol(self.env, described.get("name", name), origin=described.get("origin"))
         self.floats[name] = made
         return made
 

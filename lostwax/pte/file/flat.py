@@ -45,7 +45,7 @@ def _number_slots(fields: Fields) -> list[tuple[int, str, str]]:
     return slots
 
 
-class Form:
+class TableForm:
     """The tables that there may be in a flatbuffer, ready to be written."""
 
     def __init__(self, tables: Mapping[str, Fields]) -> None:
@@ -56,10 +56,10 @@ class Form:
         }
 
 
-PROGRAM = Form(TABLES)
+PROGRAM = TableForm(TABLES)
 
 
-def write_table(root: Table, identifier: bytes, form: Form = PROGRAM) -> bytes:
+def write_table(root: Table, identifier: bytes, form: TableForm = PROGRAM) -> bytes:
     """The flatbuffer with this root."""
     writer = _Writer(form)
     writer.builder.Finish(writer.write(root), file_identifier=identifier)
@@ -67,7 +67,7 @@ def write_table(root: Table, identifier: bytes, form: Form = PROGRAM) -> bytes:
 
 
 class _Writer:
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: TableForm) -> None:
         self.form = form
         self.builder: Any = flatbuffers.Builder(1 << 16)
         self.shared: dict[Any, int] = {}

@@ -1,4 +1,4 @@
-"""Lists that a loop makes anew, `outs = outs + [h]`, against eager; also where others hold them."""
+"""Lists that a loop replaces, `outs = outs + [h]`, against eager; also where others hold them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was read of the user's functions is read again when anything is bound anew, in every way
+"""What was read of the user's functions is read again when anything is bound again, in every way
 that Python has."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def make_cached() -> F:
 
 
 def case(rebind: Callable[[], Iterator[type[nn.Module]]]) -> F:
-    """A function that yields a class, binds something anew, and yields it again."""
+    """A function that yields a class, binds something again, and yields it again."""
     cases.append(pytest.param(rebind, id=rebind.__name__))
     return rebind
 

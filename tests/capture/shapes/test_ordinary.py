@@ -577,7 +577,7 @@ def test_istft_asserts_that_windows_overlap() -> None:
 
 
 class Grown(nn.Module):
-    """Tables of angles, made anew for a longer sequence."""
+    """Tables of angles, made again for a longer sequence."""
 
     def __init__(self, length: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a call leaves in a module, wherever it is hidden: it is refused or told of, and put back."""
+"""What a call leaves in a module, wherever it hides: it is refused or reported, and restored."""
 
 from __future__ import annotations
 

@@ -101,8 +101,8 @@ REFUSED = {
     _third_in_place: "one and third share memory, and one is put in the place of the other",
     _parameter: "the buffer turned is replaced by a parameter",
     _own_parameter: "the buffer turned is replaced by a parameter",
-    _no_longer_kept: "the buffer turned is registered anew, and is not persistent from then on",
-    _kept_from_now: "the buffer passing is registered anew, and is persistent from then on",
+    _no_longer_kept: "the buffer turned is registered again, and is not persistent from then on",
+    _kept_from_now: "the buffer passing is registered again, and is persistent from then on",
     _wide_data: "the buffer turned leaves the program as torch.float64 on cpu",
     _wide_input: "the input x leaves the program as torch.float64 on cpu",
 }

@@ -256,7 +256,7 @@ def test_the_text() -> None:
         "with open(__file__) as file:\n"
         "  why: the program would have what was read at capture, in every run\n"
         "  instead: read it before, and pass it as an argument; for random numbers, torch.rand is "
-        "drawn anew in each run"
+        "drawn again in each run"
     )
 
 

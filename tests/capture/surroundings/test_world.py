@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import lostwax
-from lostwax.capture.surroundings.world import World
+from lostwax.capture.surroundings.world import Surroundings
 from lostwax.errors import LostwaxError
 
 X = torch.linspace(-1, 1, 6).view(2, 3)
@@ -403,12 +403,12 @@ def test_state_that_a_program_puts_in_place_is_no_change() -> None:
 
 def test_a_world_is_the_same_without_a_change() -> None:
     net = Net()
-    world = World(net)
+    world = Surroundings(net)
     assert world.is_unchanged()
-    assert World(net).difference(world) == ""
+    assert Surroundings(net).difference(world) == ""
     del net.kept["k"]
     assert not world.is_unchanged()
-    assert "self.kept['k'] is gone" in World(net).difference(world)
+    assert "self.kept['k'] is gone" in Surroundings(net).difference(world)
 
 
 class Reads(nn.Module):

@@ -49,7 +49,7 @@ WAYS: dict[str, Any] = {
     "read": reread,
     "decomposed": lambda p: p.run_decompositions(),
     "after a pass": FxPass(swap_relu),
-    "typed anew": FxPass(rewrite),
+    "typed again": FxPass(rewrite),
     "edge": lambda p: lostwax.to_edge(p).exported_program(),
     "from torch": lambda p: lostwax.interop.from_torch(lostwax.interop.to_torch(p)),
 }

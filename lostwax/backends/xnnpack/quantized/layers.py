@@ -13,7 +13,7 @@ import torch
 from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import size_of
-from lostwax.backends.xnnpack.payload import Form
+from lostwax.backends.xnnpack.payload import ElementForm
 from lostwax.backends.xnnpack.quantized.dynamic import find_floats
 from lostwax.backends.xnnpack.quantized.match import match_call
 from lostwax.backends.xnnpack.quantized.quantum import Quantum, read_quantum
@@ -47,7 +47,7 @@ def write_rows(
     quantized: Node = source.args[0]
     if not writer.is_there(quantized):
         fields = (("num_nonbatch_dims", 1),)
-        rows = writer.new(size_of(floats), Form(INT8_BY_ROW, "PerTokenDynamicQuant", fields))
+        rows = writer.new(size_of(floats), ElementForm(INT8_BY_ROW, "PerTokenDynamicQuant", fields))
         writer.add("XNNConvert", input_id=writer.read(floats), output_id=rows)
         writer.see(quantized, rows, False)
         writer.written.add(quantized)

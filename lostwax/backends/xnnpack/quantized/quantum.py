@@ -14,7 +14,7 @@ import torch
 from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import read_arguments
-from lostwax.backends.xnnpack.payload import FLOATS, Clamp, Form
+from lostwax.backends.xnnpack.payload import FLOATS, Clamp, ElementForm
 from lostwax.backends.xnnpack.schema import INT8
 from lostwax.fake.tensor import FakeTensor
 
@@ -33,9 +33,9 @@ class Quantum:
     high: int = HIGH
 
     @property
-    def form(self) -> Form:
+    def form(self) -> ElementForm:
         fields = (("scale", self.scale), ("zero_point", self.zero_point))
-        return Form(INT8, "PerTensorQuant", fields)
+        return ElementForm(INT8, "PerTensorQuant", fields)
 
     def limit(self, clamp: Clamp | None) -> Clamp | None:
         """The clamp, within what the integers can stand for, if that is less than int8 can."""
@@ -94,7 +94,7 @@ def read_quantum(node: Node) -> Quantum:
     return Quantum(float(given.scale), *(int(n) - shift for n in places))
 
 
-def find_form(node: Node) -> Form:
+def find_form(node: Node) -> ElementForm:
     """How XNNPACK has the value of a node."""
     if is_quantize(node):
         return read_quantum(node).form

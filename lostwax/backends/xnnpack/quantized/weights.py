@@ -14,7 +14,7 @@ import torch
 from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import read_arguments
-from lostwax.backends.xnnpack.payload import Form
+from lostwax.backends.xnnpack.payload import ElementForm
 from lostwax.backends.xnnpack.quantized.quantum import DEQUANTIZE, SMALLEST, get_name
 from lostwax.backends.xnnpack.schema import (
     INT4_BY_CHANNEL,
@@ -82,7 +82,7 @@ class Weights:
             ("scale_buffer_idx", index),
             ("num_scales", scales.numel()),
         )
-        form = Form(INT4_BY_GROUP, "PerChannelGroupQuant", fields)
+        form = ElementForm(INT4_BY_GROUP, "PerChannelGroupQuant", fields)
         return writer.payload.add_data(packed, size, form)
 
 
@@ -159,5 +159,5 @@ def _write(
 ) -> int:
     listed = tuple(scales.tolist())
     fields = (("scale", listed), ("channel_dim", dim), ("num_scales", len(listed)))
-    form = Form(datatype, "PerChannelQuant", fields)
+    form = ElementForm(datatype, "PerChannelQuant", fields)
     return writer.payload.add_data(data, size or tuple(data.shape), form)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from lostwax.capture.flow.lists.columns import Column, Columns
-from lostwax.capture.flow.lists.spans import Numbers, Pending, Pieces, Rows
+from lostwax.capture.flow.lists.spans import Numbers, PendingElements, Pieces, Rows
 from lostwax.capture.flow.merging import MergeConflict, Merging, Outcome
 from lostwax.capture.heap.holders import Content
 from lostwax.capture.heap.moment import ChangedPlace
@@ -100,7 +100,7 @@ def _check_sizes(merging: Merging, place: ChangedPlace, column: Column) -> None:
 
 def _settle(side: Outcome, leaf: Any) -> Any:
     """What is appended, as it was when the side ended."""
-    if isinstance(leaf, Pending):
+    if isinstance(leaf, PendingElements):
         raise MergeConflict("a list gets longer in a loop inside of a side")
     if isinstance(leaf, torch.Tensor):
         return side.scope.tracer.temporary(_find(side, leaf).value)

@@ -3,8 +3,8 @@
 Such a list holds, in the place of all that the loop has appended, one object that stands for it
 (`spans.py`). What can be answered of such a list is answered (`torch.stack`, `torch.cat`, `len`,
 `list[-1]`, `list[::-1]`); else its length has to be a number that Python knows, or it is refused.
-While the loop is recorded the list holds `Pending` there. Until a loop appends to it, it is a list
-like any other. Must not know how a loop is recorded.
+While the loop is recorded the list holds `PendingElements` there. Until a loop appends to it, it is
+a list like any other. Must not know how a loop is recorded.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from lostwax.capture.flow.lists.columns import join_elements
 from lostwax.capture.flow.lists.spans import (
     WHY,
     Appended,
-    Pending,
-    Span,
+    PendingElements,
+    UnknownElements,
     refuse,
 )
 from lostwax.capture.flow.truths import OpenLength, find_known, is_open_number
@@ -44,13 +44,13 @@ class ListOfUnknownLength(OpenLength, list[Any]):
     @property
     def is_open(self) -> bool:
         """Is it not known how many elements it has?"""
-        return any(isinstance(each, Span) for each in list.__iter__(self))
+        return any(isinstance(each, UnknownElements) for each in list.__iter__(self))
 
     def find_span(self) -> Appended | None:
         """What stands for its elements, all of them, if they are of one kind."""
         parts = self.list_parts()
         spans = [each for each in parts if isinstance(each, Appended)]
-        if len(parts) == 1 or not spans or any(isinstance(each, Pending) for each in parts):
+        if len(parts) == 1 or not spans or any(isinstance(each, PendingElements) for each in parts):
             return spans[0] if len(parts) == 1 and spans else None
         return join_elements(parts, threads.running[-1], spans[0].where)
 
@@ -58,7 +58,7 @@ class ListOfUnknownLength(OpenLength, list[Any]):
         """Something is asked of all of its elements: a loop that appends to it has to keep them
         for that."""
         for each in list.__iter__(self):
-            if isinstance(each, Pending):
+            if isinstance(each, PendingElements):
                 each.ask_whole(
                     CaptureError.here(
                         f"{what} of a list in the loop that appends to it",
@@ -76,10 +76,10 @@ class ListOfUnknownLength(OpenLength, list[Any]):
 
     def count_elements(self) -> Any:
         parts = self.list_parts()
-        return sum(each.length if isinstance(each, Span) else 1 for each in parts)
+        return sum(each.length if isinstance(each, UnknownElements) else 1 for each in parts)
 
     def __bool__(self) -> bool:
-        known = [each for each in list.__iter__(self) if not isinstance(each, Span)]
+        known = [each for each in list.__iter__(self) if not isinstance(each, UnknownElements)]
         return bool(known) or bool(self.count_elements() > 0)
 
     def __getitem__(self, key: Any) -> Any:
@@ -90,7 +90,7 @@ class ListOfUnknownLength(OpenLength, list[Any]):
         from_end = isinstance(key, int) and key < 0
         parts, at = (self.list_parts()[::-1], -1 - key) if from_end else (self.list_parts(), key)
         for each in parts:
-            if isinstance(each, Pending):
+            if isinstance(each, PendingElements):
                 if from_end and at == 0:
                     return each.read_last()
                 self.check_complete(f"the element [{key}]")
@@ -123,7 +123,7 @@ class ListOfUnknownLength(OpenLength, list[Any]):
         span = parts[0] if len(parts) == 1 else None
         if step in (None, 1) and isinstance(span, Appended):
             return ListOfUnknownLength([span.cut(start, stop)])
-        known = next(i for i, each in enumerate(parts) if isinstance(each, Span))
+        known = next(i for i, each in enumerate(parts) if isinstance(each, UnknownElements))
         begin = 0 if start is None else start
         is_known = step in (None, 1) and isinstance(begin, int) and 0 <= begin <= known
         if is_known and (stop is None or (isinstance(stop, int) and 0 <= stop <= known)):
@@ -220,7 +220,7 @@ def make_plain(result: Any) -> Any:
 def _reverse(parts: Sequence[Any]) -> list[Any]:
     reversed_parts = []
     for each in reversed(parts):
-        if isinstance(each, Pending):
+        if isinstance(each, PendingElements):
             raise refuse("a list is reversed in the loop that appends to it")
         reversed_parts.append(each.reverse() if isinstance(each, Appended) else each)
     return reversed_parts

@@ -5,7 +5,7 @@ behind what earlier turns have appended, in a tensor that is handed on from turn
 where the loop is no `scan`, or a turn appends more than another, or tensors differ in size.
 
 The list itself has to be one that knows of such elements (`growing.py`): where it is a plain one,
-the capture begins anew, and the function makes it so. Must not know how the loop is recorded.
+the capture starts over, and the function makes it so. Must not know how the loop is recorded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lostwax.branches import OUTERMOST
 from lostwax.capture.control.loops import describe_type
 from lostwax.capture.control.scope import are_equal
 from lostwax.capture.flow.lists.columns import Column, Columns, find_type, flatten_element
-from lostwax.capture.flow.lists.spans import Appended, Numbers, Pending, Pieces, Rows
+from lostwax.capture.flow.lists.spans import Appended, Numbers, PendingElements, Pieces, Rows
 from lostwax.capture.flow.merging import Logged, Outcome, fill_like
 from lostwax.capture.heap.holders import members
 from lostwax.capture.heap.moment import ChangedPlace
@@ -88,7 +88,7 @@ class Growth:
             rows = self._sample.tensor
             return torch.zeros(rows.shape[1:], dtype=rows.dtype, device=rows.device)
         last = self._place.before[-1][1]
-        if isinstance(last, Pending):
+        if isinstance(last, PendingElements):
             return last.read_last()
         return last.take(-1) if isinstance(last, Appended) else last
 
@@ -250,7 +250,7 @@ class Growth:
     def put_pending(
         self,
         stores: Mapping[Store, torch.Tensor],
-        make_pending: Callable[[], Pending],
+        make_pending: Callable[[], PendingElements],
     ) -> None:
         """A turn is to be recorded: the list has what earlier turns have appended."""
         self._write(make_pending() if self.is_scan else self._stand_for(stores))

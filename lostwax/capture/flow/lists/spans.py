@@ -33,7 +33,7 @@ def refuse(what: str) -> CaptureError:
     return CaptureError.here(what, why=WHY, instead=INSTEAD)
 
 
-class Span:
+class UnknownElements:
     """Some elements of a list, we do not know how many."""
 
     @property
@@ -52,7 +52,7 @@ class Span:
         return join(*args, **(kwargs or {}))
 
 
-class Pending(Span):
+class PendingElements(UnknownElements):
     """The elements that a loop will have appended, while it is recorded."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Pending(Span):
     ) -> None:
         self._count, self.read_last = count, read_last
         self.ask_whole = ask_whole
-        """Somebody reads more of it than is known here: begin anew with a list that has it all, or
+        """Somebody reads more of it than is known here: start over with a list that has it all, or
         raise this."""
 
     @property
@@ -74,7 +74,7 @@ class Pending(Span):
         return "<what the loop appends>"
 
 
-class Appended(Span):
+class Appended(UnknownElements):
     """The elements that a loop has appended."""
 
     where: Location

@@ -1,4 +1,4 @@
-"""Lists to which a function appends by making them anew: `outs = outs + [h]`, `outs = [*outs, h]`;
+"""Lists to which a function appends by making them again: `outs = outs + [h]`, `outs = [*outs, h]`;
 and loops that append, and may not run.
 
 Where nobody else can hold the list, the same list may get longer, `outs += [h]`, which loops know

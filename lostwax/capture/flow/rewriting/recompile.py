@@ -128,7 +128,7 @@ def _rewrite_file(file: str, plans: Plans, hooks: Hooks) -> list[tuple[FunctionT
     new = {path: put_hooks(code, hooks, lambdas) for path, code in _walk_codes(compiled)}
     new |= {path: lambdas[path[-1]] for path in wanted if path[-1] in lambdas}
     around = {path[:i] for path in wanted for i in range(1, len(path) + 1)}
-    # A function within another is made anew by each call of that.
+    # A function within another is made again by each call of that.
     around = {path for path in around if plain[path].co_flags & _OF_FUNCTION}
     return [*_find_functions(functions, around, wanted, plain, new)]
 

@@ -1,6 +1,6 @@
 """The first run of a module with custom operators: do they return what was recorded?
 
-What a custom operator returns was told by the user's fake kernel (`register_fake`), and sizes and
+What a custom operator returns was declared by the user's fake kernel (`register_fake`); sizes and
 dtypes of all that follows come from it. Nobody has compared it with the operator: the first run
 does, by the recorded value and, where sizes are symbolic, by asking the fake kernel about these
 very arguments. An operator in a branch is compared when it runs first. Must not compare data.
@@ -89,15 +89,15 @@ class _Comparing(TorchDispatchMode):
         nodes = self._nodes.get(custom) if isinstance(custom, OpOverload) else None
         if nodes is None:
             return func(*args, **kwargs)
-        told = _ask_kernel(custom, given, kwargs)  # before the operator writes to its arguments
+        declared = _ask_kernel(custom, given, kwargs)  # before the operator writes to its arguments
         result = func(*args, **kwargs)
         found = _list_types(_leave_copies(func, custom, result))
         values = [_leave_copies(node.target, custom, node.meta.get("val")) for node in nodes]
         recorded = [_list_types(value) for value in values]
         if not any(_fits(found, each) for each in recorded):
             raise _make_error(custom, nodes[0], found, recorded[0])
-        if told is not None and not _fits(found, told):
-            raise _make_error(custom, nodes[0], found, told)
+        if declared is not None and not _fits(found, declared):
+            raise _make_error(custom, nodes[0], found, declared)
         self.done.add(custom)
         return result
 
@@ -138,10 +138,10 @@ def _list_types(value: Any, env: ShapeEnv | None = None) -> list[_Type]:
     return [_Type(leaf.dtype, tuple(map(find_range, leaf.shape))) for leaf in leaves]
 
 
-def _fits(found: list[_Type], told: list[_Type]) -> bool:
-    return len(found) == len(told) and all(
+def _fits(found: list[_Type], declared: list[_Type]) -> bool:
+    return len(found) == len(declared) and all(
         a.dtype is b.dtype and len(a.size) == len(b.size) and all(map(_is_within, a.size, b.size))
-        for a, b in zip(found, told, strict=True)
+        for a, b in zip(found, declared, strict=True)
     )
 
 
@@ -171,14 +171,14 @@ def _ask_kernel(func: OpOverload, args: Any, kwargs: Any) -> list[_Type] | None:
 
 
 def _make_error(
-    func: OpOverload, node: Node, found: list[_Type], told: list[_Type]
+    func: OpOverload, node: Node, found: list[_Type], declared: list[_Type]
 ) -> WrongFakeError:
     name = func._schema.name
     where = source_text(node)
     at = f"\n  at {where}" if where else ""
     return WrongFakeError(
         f"the operator {name} returns {_text(found)}, and its fake kernel says "
-        f"{_text(told)}.{at}\n"
+        f"{_text(declared)}.{at}\n"
         "  why: sizes and dtypes of all that the program computes from it were taken from the fake "
         "kernel\n"
         f'  instead: let the function that torch.library.register_fake("{name}") registers return '

@@ -118,12 +118,13 @@ def symbolic(op: Any, choice: Choice) -> dict[str, Tally]:
 
 
 def within_time(how: Callable[[Call, Any], Outcome], call: Call, fakes: Any) -> Outcome:
-    signal.signal(signal.SIGALRM, _too_long)
+    before = signal.signal(signal.SIGALRM, _too_long)
     signal.alarm(SECONDS)
     try:
         return how(call, fakes)
     finally:
         signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _too_long(signum: int, frame: Any) -> None:

@@ -37,7 +37,8 @@ def argument_defaults(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """The arguments that have defaults, with these."""
     code, values = function.__code__, function.__defaults__ or ()
     names = code.co_varnames[: code.co_argcount]
-    yield from zip(names[len(names) - len(values) :], values, strict=True)
+    unnamed = max(0, len(values) - len(names))  # a decorator may have copied those of another one
+    yield from zip(names[len(names) - len(values) + unnamed :], values[unnamed:], strict=True)
     yield from (function.__kwdefaults__ or {}).items()
 
 

@@ -107,3 +107,17 @@ def test_what_is_imported_is_what_dis_says() -> None:
                 assert full == name or (full.startswith("a") and full.endswith(name))
             count += len(said)
     assert count > 500
+
+
+def test_defaults_are_those_of_the_last_arguments() -> None:
+    def one(a: Any, b: Any = 1, c: Any = 2, *, d: Any = 3) -> None:
+        pass
+
+    def copied(*args: Any) -> None:  # as networkx decorates functions
+        pass
+
+    assert [*bytecode.argument_defaults(one)] == [("b", 1), ("c", 2), ("d", 3)]
+    copied.__defaults__ = one.__defaults__
+    assert [*bytecode.argument_defaults(copied)] == []
+    one.__defaults__ = (0, 1, 2, 3)
+    assert [*bytecode.argument_defaults(one)] == [("a", 1), ("b", 2), ("c", 3), ("d", 3)]

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.cache import PerClass
-from lostwax.capture import threads
 from lostwax.capture.heap.holders import find_own_slots
 from lostwax.identity import ByIdentity
 from lostwax.undo.undo import Undo
@@ -65,15 +64,17 @@ class Calls:
 
     def __init__(self) -> None:
         self.counts: ByIdentity[Any, int] = ByIdentity()
+        self._captures = 0
+        """How many run, one inside the other."""
         self._before: Any = None
         """Who was told of calls before, ..."""
         self.other: Callable[..., Any] | None = None
         """... and who else is."""
 
     def watch(self, owner: Any) -> bool:
-        """From here on, calls of its methods are counted, until the capture is over; if there is
-        need to."""
-        if owner in self.counts or not _has_more(owner):
+        """Count calls of its methods from here on, until the capture is over; if there is need to.
+        Outside of a capture nothing is counted."""
+        if owner in self.counts or not self._captures or not _has_more(owner):
             return owner in self.counts
         current: Any = sys.getprofile()
         if current is not None and not callable(current):  # one of C, before Python 3.12
@@ -98,11 +99,13 @@ class Calls:
             self.other(frame, event, given)
 
     def begin(self, undo: Undo) -> None:
-        """A capture begins."""
+        """A capture begins. To be called before all that looks at objects when the capture ends."""
         undo.add(self._end)
+        self._captures += 1
 
     def _end(self) -> None:
-        if self.counts and len(threads.running) == 1:  # it is in no other capture
+        self._captures -= 1
+        if self.counts and not self._captures:
             if sys.getprofile() is self:
                 sys.setprofile(self._before)
             self.counts.clear()

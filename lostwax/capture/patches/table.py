@@ -31,7 +31,6 @@ from collections.abc import Sequence
 from torch import nn
 
 from lostwax.capture import threads
-from lostwax.capture.heap.hidden import CALLS
 from lostwax.capture.heap.reach import Reach
 from lostwax.capture.patches import (
     autocasting,
@@ -89,5 +88,4 @@ def apply(tracer: Tracer, reach: Reach, modules: Sequence[nn.Module], undo: Undo
     unbound.show(reach, undo)
     random_numbers.separate_generators(undo)
     watch_truths(undo)
-    CALLS.begin(undo)
     reach.begin(undo)

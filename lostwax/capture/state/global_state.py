@@ -31,7 +31,7 @@ from lostwax.capture.heap.functions import (
     cached_results,
     is_plain_since,
 )
-from lostwax.capture.heap.hidden import OpaqueState, TorchSettings
+from lostwax.capture.heap.hidden import CALLS, OpaqueState, TorchSettings
 from lostwax.capture.heap.holders import MISSING, Content
 from lostwax.capture.heap.paths import PathSearch, join_path
 from lostwax.capture.heap.places import Place, Places
@@ -73,6 +73,7 @@ class OutsideState:
             self.watched.add(each)
         self.places = Places(self.watched, opens_watched=False, follows=False)
         self._reach, self._modules, self._undo = reach, modules, undo
+        CALLS.begin(undo)
         undo.add(self._put_back)
         reach.add_look(self._look)
 

@@ -45,8 +45,6 @@ def settings() -> dict[str, Any]:
         "collector": (gc.isenabled(), gc.get_threshold()),
         "profile function": sys.getprofile(),
         "trace function": sys.gettrace(),
-        "recursion limit": sys.getrecursionlimit(),
-        "sys.path": [*sys.path],
         "folder": os.getcwd(),
         "signals": [signal.getsignal(each) for each in (signal.SIGALRM, signal.SIGINT)],
         "timer": signal.getitimer(signal.ITIMER_REAL)[0] > 0,
@@ -85,9 +83,11 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def leaves_the_process_as_it_was() -> Iterator[None]:
     seed_all()
-    before = settings()
+    before, path, deepest = settings(), [*sys.path], sys.getrecursionlimit()
     yield
     after = settings()
+    sys.path[:] = path  # libraries add to it when they are imported
+    sys.setrecursionlimit(deepest)
     # Libraries set variables for themselves when they are imported.
     names = {*before, *(each for each in after if "LOSTWAX" in each)}
     changed = [each for each in names if before.get(each) != after.get(each)]

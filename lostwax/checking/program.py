@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from lostwax.checking.calls import DrawnCall
 from lostwax.checking.first_node import compare_nodes
 from lostwax.checking.result import Close, Refusal, state_values
-from lostwax.checking.untouched import untouched
+from lostwax.checking.untouched import leave_untouched
 from lostwax.errors import CheckError, InputStructureError, InputValueError
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths, sketch
@@ -105,7 +105,7 @@ class ProgramCase:
 
     def _run_original(self, function: Callable[..., Any], inputs: Inputs) -> Any:
         """The module's copy, or the function, which has none."""
-        with untouched(function):
+        with leave_untouched(function):
             return self._run_seeded(function, inputs)
 
     def _compare_trees(self, name: str, got: Any, want: Any) -> str:

@@ -19,7 +19,7 @@ from lostwax.identity import Seen
 
 
 @contextmanager
-def untouched(function: Any) -> Iterator[None]:
+def leave_untouched(function: Any) -> Iterator[None]:
     """Inside, a function or a module's copy may be called. What it has changed is put back at the
     end, but for what the copy holds itself, what C keeps, and iterators."""
     root = getattr(function, "__self__", function)

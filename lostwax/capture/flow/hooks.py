@@ -107,7 +107,7 @@ class CaptureHooks(Hooks):
         counts."""
         return find_callee(function, is_asked) if threads.is_capturing() else function
 
-    def joined(self, function: Any) -> Any:
+    def copier(self, function: Any) -> Any:
         """The same for what torch is to join, `torch.stack(tuple(values))`."""
         return copy_for_torch(function) if threads.is_capturing() else function
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
@@ -33,16 +33,17 @@ from lostwax.capture.heap.functions import (
 )
 from lostwax.capture.heap.hidden import CALLS, OpaqueState, TorchSettings
 from lostwax.capture.heap.holders import MISSING, Content
-from lostwax.capture.heap.paths import PathSearch, join_path
 from lostwax.capture.heap.places import Place, Places
 from lostwax.capture.heap.reach import Reach
-from lostwax.capture.heap.values import describe
 from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.state.module_state import PLAIN
 from lostwax.capture.state.unkept_changes import note_change, note_silent_change
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import Seen
 from lostwax.undo.undo import Undo
+
+if TYPE_CHECKING:
+    from lostwax.capture.heap.paths import PathSearch
 
 
 class SavedLruCache(NamedTuple):
@@ -129,6 +130,8 @@ class OutsideState:
                 return
         if not self.is_told:
             return
+        from lostwax.capture.heap.values import describe
+
         for key, was, now in changed:
             if all(each is MISSING or isinstance(each, PLAIN) for each in (was, now)):
                 called = key if self._has_attributes(place) else place.name
@@ -152,6 +155,8 @@ class OutsideState:
 
     def _find_label(self, place: Place, key: Any = None) -> str:
         """How the user would write what is under a key in a place."""
+        from lostwax.capture.heap.paths import join_path
+
         path = self._paths.find(place.value) or place.name
         path = path if key in (None, "", place.name) else join_path(path, key)
         return f"its attribute {path[5:]}" if path.startswith("self.") else path
@@ -162,6 +167,8 @@ class OutsideState:
 
     @cached_property
     def _paths(self) -> PathSearch:
+        from lostwax.capture.heap.paths import PathSearch
+
         return PathSearch(self._modules, {}, self._reach.functions)
 
 

@@ -31,6 +31,7 @@ _MAKING = (str, repr, format, ascii)
 _CHECKS = [each for name, each in vars(torch).items() if name.startswith(("_assert", "_check"))]
 _SHOWING = (print, warnings.warn, warnings.warn_explicit, *_CHECKS)
 """Functions that show a text, or raise it."""
+_ASKING_ITS_CLASS = (callable, isinstance, issubclass)
 _LOGS = (logging.Logger, logging.LoggerAdapter)
 _PARTS = (
     ast.JoinedStr, ast.FormattedValue, ast.BinOp, ast.BoolOp, ast.UnaryOp, ast.IfExp, ast.Starred,
@@ -178,7 +179,9 @@ class _Use:
         if any(called is each for each in _MAKING):
             return self.is_read(call)
         owner = self._known.find(function.value) if is_method else None
-        if any(called is each for each in _SHOWING) or owner is logging or isinstance(owner, _LOGS):
+        if owner is logging or isinstance(owner, _LOGS):
+            return False
+        if any(called is each for each in (*_SHOWING, *_ASKING_ITS_CLASS)):
             return False
         return self._is_read_inside(call, given)
 

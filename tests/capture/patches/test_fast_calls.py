@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextvars import Context, ContextVar
 from typing import Any
 
 import pytest
@@ -22,7 +22,8 @@ from lostwax.errors import CaptureError, MixedModeError
 from tests.capture.small import Of, same
 
 X = torch.randn(2, 3, 6, 6)
-HELD: SimpleQueue[Any] = SimpleQueue()  # whose content an export does not put back
+FUNCTIONS: ContextVar[Any] = ContextVar("FUNCTIONS")
+HELD = Context()  # an export does not look into it
 """Left by a capture; a list of its own would be put back."""
 
 
@@ -113,11 +114,11 @@ def test_a_function_of_the_users_in_its_place_is_called(monkeypatch: pytest.Monk
 
 def test_a_function_that_is_held_works_after_the_capture() -> None:
     def forward(x: Tensor) -> Tensor:
-        HELD.put((nn.functional.conv2d, math.sqrt))
+        HELD.run(FUNCTIONS.set, (nn.functional.conv2d, math.sqrt))
         return x
 
     export(forward, (X,))
-    conv, root = HELD.get(block=False)
+    conv, root = HELD[FUNCTIONS]
     weight = torch.randn(3, 3, 1, 1)
     torch.testing.assert_close(conv(X, weight), nn.functional.conv2d(X, weight))
     with FakeTensorMode() as mode:

@@ -504,7 +504,7 @@ class _Replacing(ast.NodeTransformer):
             return node  # type: ignore[no-any-return]
         first: Any = getattr(node.args[0], "func", None) if node.args else None
         if _find_name(node) in _JOINING and is_hook(first, "callee"):
-            node.args[0].func = locate(hook("joined", first.args[0]), first)
+            node.args[0].func = locate(hook("copier", first.args[0]), first)
         joins = self._meanings.find_one_of(node.func, (UNKNOWN, enumerate, zip, reversed))
         asked = [ast.Constant(True)] if hasattr(node, "is_asked") else []
         node.func = locate(hook("callee", node.func, *asked), node.func)

@@ -14,6 +14,7 @@ import builtins
 import inspect
 import linecache
 import logging
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
@@ -28,9 +29,10 @@ from lostwax.location import is_user_code
 
 _MAKING = (str, repr, format, ascii)
 """Functions that return a text which they make of what they are given."""
-_CHECKS = [each for name, each in vars(torch).items() if name.startswith(("_assert", "_check"))]
-_SHOWING = (print, warnings.warn, warnings.warn_explicit, *_CHECKS)
-"""Functions that show a text, or raise it."""
+_SHOWING = (print, warnings.warn, warnings.warn_explicit)
+"""Functions that show a text, or raise it. So do torch's checks, ..."""
+_CHECKS = ("_assert", "_check")
+"""... whose names begin with these. (A capture has others in their places.)"""
 _ASKING_ITS_CLASS = (callable, isinstance, issubclass)
 _LOGS = (logging.Logger, logging.LoggerAdapter)
 _PARTS = (
@@ -181,6 +183,8 @@ class _Use:
         owner = self._known.find(function.value) if is_method else None
         if owner is logging or isinstance(owner, _LOGS):
             return False
+        if owner is torch and function.attr.startswith(_CHECKS):
+            return False
         if any(called is each for each in (*_SHOWING, *_ASKING_ITS_CLASS)):
             return False
         return self._is_read_inside(call, given)
@@ -200,7 +204,7 @@ class _Use:
         if found is None or name is None or self._depth > _DEEPEST:
             return True
         node, parents = found
-        known = _Known({}, function.__globals__)
+        known = _Known(_find_imported(node), function.__globals__)
         inside = _Use(parents, known, lambda: self.is_read(call), self._depth + 1)
         return inside.is_name_read({name}, node)
 
@@ -219,6 +223,13 @@ class _Use:
         """The same for the value of a variable."""
         reads = (n for n in ast.walk(where) if isinstance(n, ast.Name) and n.id in names)
         return any(self.is_read(each) for each in reads if isinstance(each.ctx, ast.Load))
+
+
+def _find_imported(where: ast.AST) -> dict[str, Any]:
+    """The modules that a function imports, under their names in it."""
+    found = [alias for n in ast.walk(where) if isinstance(n, ast.Import) for alias in n.names]
+    names = {each.asname or each.name.partition(".")[0]: each for each in found}
+    return {own: sys.modules.get(each.name if each.asname else own) for own, each in names.items()}
 
 
 def _list_keys(each: Any) -> list[Any]:

@@ -102,6 +102,9 @@ def find_change(place: Any, before: Any) -> tuple[Any] | None:
     if isinstance(before, Stream):
         return (None,) if before.is_moved() else None
     now = read(place)
+    if type(place) is Fixed:
+        pairs = zip(now.held, before.held, strict=True)
+        return None if all(a is b or stands_for(a, b) for a, b in pairs) else (None,)
     if type(before) is dict:
         if len(now) == len(before) and all(map(is_, _flatten(now), _flatten(before))):
             return None

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from types import FunctionType
 from typing import Any, NamedTuple, NoReturn
+from weakref import ref
 
 import torch
 from torch import nn
@@ -294,7 +295,7 @@ class ModuleState:
             others = [each for each in values if _is_other(each)]
             changed = (each for each in others if _is_changed_value(each) or _is_moved(each, own))
             if (at := next(changed, None)) is None:
-                if objects := [each for each in others if not isinstance(each.value, torch.Tensor)]:
+                if objects := [each for each in others if not _leads_to_tensor(each.value)]:
                     note_silent_change(f"the module changes its attribute {objects[0].where}")
             else:
                 text = _TAKEN_AWAY if at.value is MISSING else _KEPT_VALUE
@@ -364,6 +365,11 @@ def _attribute_values(
         if name not in REGISTRIES:
             value, was = now.get(name, MISSING), before.get(name, MISSING)
             yield saved.held_values(prefix + name, name, value, was)
+
+
+def _leads_to_tensor(value: Any) -> bool:
+    """Is it a tensor, or refers to one, as recurrent layers do to their weights?"""
+    return isinstance(value() if type(value) is ref else value, torch.Tensor)
 
 
 def _is_other(at: HeldValue) -> bool:

@@ -15,6 +15,7 @@ import io
 import sys
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from operator import is_
 from threading import Lock, RLock
 from types import FrameType
@@ -64,8 +65,8 @@ class Calls:
 
     def __init__(self) -> None:
         self.counts: ByIdentity[Any, int] = ByIdentity()
-        self._captures = 0
-        """How many run, one inside the other."""
+        self._captures = list[Undo]()
+        """Those that run, one inside the other."""
         self._before: Any = None
         """Who was told of calls before, ..."""
         self.other: Callable[..., Any] | None = None
@@ -100,11 +101,11 @@ class Calls:
 
     def begin(self, undo: Undo) -> None:
         """A capture begins. To be called before all that looks at objects when the capture ends."""
-        undo.add(self._end)
-        self._captures += 1
+        undo.add(partial(self._end, len(self._captures)))
+        self._captures.append(undo)
 
-    def _end(self) -> None:
-        self._captures -= 1
+    def _end(self, outer: int) -> None:
+        del self._captures[outer:]  # an interrupt may have come before it was there
         if self.counts and not self._captures:
             if sys.getprofile() is self:
                 sys.setprofile(self._before)

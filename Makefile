@@ -34,16 +34,12 @@ CONSUMERS_STAMP := $(VENV)/.installed-consumers
 # share, until a process has none left.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-.PHONY: site demo test run-tests consumers test-core test-gpu bench bench-cold sweep fuzz venv lint types format index explorer lock fresh clean
+.PHONY: site demo test consumers test-core test-gpu bench bench-cold sweep fuzz venv lint types format index explorer lock fresh clean
 
 demo: $(BASE)
 	$(BIN)/python -m examples.demo
 
-# mypy has one process: the tests need not wait for it.
-test: lint $(CONSUMERS_STAMP) $(SITE_STAMP)
-	@$(MAKE) -j2 --no-print-directory types run-tests
-
-run-tests: $(STAMP)
+test: lint types $(CONSUMERS_STAMP) $(SITE_STAMP)
 	$(PYTEST) tests
 
 consumers: $(CONSUMERS_STAMP)

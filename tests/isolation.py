@@ -48,9 +48,16 @@ def settings() -> dict[str, Any]:
         "folder": os.getcwd(),
         "signals": [signal.getsignal(each) for each in (signal.SIGALRM, signal.SIGINT)],
         "timer": signal.getitimer(signal.ITIMER_REAL)[0] > 0,
-        "threads": {each for each in threading.enumerate() if not each.daemon},
+        "threads": {
+            each for each in threading.enumerate() if not each.daemon and not _is_pooled(each)
+        },
         **{f"environment: {k}": v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"},
     }
+
+
+def _is_pooled(thread: threading.Thread) -> bool:
+    """Is it one of a library's, which waits for more work?"""
+    return thread.name.startswith("ThreadPoolExecutor")
 
 
 def seed_all() -> None:

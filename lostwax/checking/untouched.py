@@ -18,6 +18,13 @@ from lostwax.capture.heap.places import Places
 from lostwax.identity import Seen
 
 
+def _can_put_back(tensor: torch.Tensor) -> bool:
+    """Is it an ordinary one, with data? (Others are left to who writes to them.)"""
+    is_plain = type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout is torch.strided
+    is_other = tensor.is_meta or tensor.is_quantized or tensor.is_nested or tensor.is_inference()
+    return is_plain and not is_other
+
+
 @contextmanager
 def leave_untouched(function: Any) -> Iterator[None]:
     """Inside, a function or a module's copy may be called. What it has changed is put back at the
@@ -32,7 +39,7 @@ def leave_untouched(function: Any) -> Iterator[None]:
     for cls in {type(each) for each in modules}:
         places.add("forward", cls.forward)
     with torch.no_grad():
-        tensors = [(each, each.clone()) for each in places.list_tensors()]
+        tensors = [(each, each.clone()) for each in places.list_tensors() if _can_put_back(each)]
     try:
         yield
     finally:

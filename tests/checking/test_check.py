@@ -197,6 +197,16 @@ def test_guards_are_respected_and_refusals_are_told() -> None:
         result.raise_on_difference()
 
 
+OTHERS = [torch.eye(2).to_sparse(), torch.ones(2, device="meta")]
+
+
+def test_a_function_that_reaches_tensors_of_every_kind() -> None:
+    def add(x: Tensor) -> Tensor:
+        return x + len(OTHERS)
+
+    assert check(export(add, (X,)), add).ok
+
+
 def test_inputs_that_are_no_arguments_are_refused(net: Net, program: Any) -> None:
     for inputs in (X, [X]):
         with pytest.raises(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
@@ -195,10 +195,17 @@ def _list_restored(before: Content, after: Content) -> Iterator[tuple[Any, Any]]
     old, new = dict(before), dict(after)
     for key, was in before:
         now = new.get(key, MISSING)
-        yield key, now if _stays(was, now) else original(was)
+        restored = now if _stays(was, now) else original(was)
+        if restored is not MISSING:
+            yield key, restored
     yield from [(key, now) for key, now in after if key not in old and _stays(MISSING, now)]
 
 
 def _stays(was: Any, now: Any) -> bool:
     """Is it nothing that we put back?"""
-    return type(was) is FakeTensor or isinstance(now, ModuleType)
+    return type(was) is FakeTensor or isinstance(now, ModuleType) or _is_patch(was)
+
+
+def _is_patch(value: Any) -> bool:
+    """Is it a function of a capture's, which was taken out again?"""
+    return type(value) is FunctionType and str(value.__module__).startswith("lostwax.capture.")

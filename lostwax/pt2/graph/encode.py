@@ -110,7 +110,7 @@ def _ranges(program: ExportedProgram, symbols: SymbolWriter) -> Json:
     when it decomposes the program."""
     in_files = {symbol.name: name for name, symbol in symbols.symbols.items()}
     given = limits_by_name(program.range_constraints)
-    limits = {in_files.get(n, n): bounds for n, bounds in given.items() if n.isidentifier()}
+    limits = {in_files.get(n, n): pair for n, pair in given.items() if n.isidentifier()}
     for name, symbol in symbols.symbols.items():
         limits.setdefault(name, (symbol.lo, symbol.hi))
     limits |= dict.fromkeys(symbols.floats, (None, None))

@@ -9,7 +9,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
 from typing import IO, Any, Literal, overload
 
 from lostwax import collector
@@ -34,6 +33,7 @@ from lostwax.pt2.schema import (
     WEIGHTS,
     WEIGHTS_CONFIG,
 )
+from lostwax.undo.undo import Undo, run_and_undo
 
 File = str | os.PathLike[str] | IO[bytes]
 
@@ -82,15 +82,18 @@ def load(
     `expected_opset_version` says (`{"aten": 10}`) is refused.
     """
     archive = Archive(f)
-    with ExitStack() as undo:
-        collector.pause(undo.callback)
-        try:
-            if checksums:
-                for name in archive.records:
-                    archive.check(name)
-            programs = _load(archive, weights, extra_files, expected_opset_version or {})
-        except LoadError as error:
-            raise LoadError(error.message, (archive.name, *error.where)) from error.__cause__
+
+    def read(undo: Undo) -> dict[str, ExportedProgram]:
+        collector.pause(undo.add)
+        if checksums:
+            for name in archive.records:
+                archive.check(name)
+        return _load(archive, weights, extra_files, expected_opset_version or {})
+
+    try:
+        programs = run_and_undo(read)
+    except LoadError as error:
+        raise LoadError(error.message, (archive.name, *error.where)) from error.__cause__
     return programs["model"] if list(programs) == ["model"] and not by_name else programs
 
 

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,6 +31,7 @@ from tests.capture.patches.surroundings import Doubled, keys, look
 from tests.whole import sampled
 
 PACKAGE = Path(lostwax.__file__).parent
+TORCH = str(Path(torch.__file__).parent)
 
 
 def files(*names: str) -> set[str]:
@@ -267,13 +269,24 @@ def test_an_alarm_at_a_random_time(make: Any, alarm: Callable[[float], Any]) -> 
                 took = min(took, time.perf_counter() - began)
             finally:
                 alarm(0)
-        except Interrupt:
+        except BaseException as error:
+            if not _is_interrupt(error):
+                raise
             rung += 1
         assert look(model) == before
         if rung == 50:
             break
     assert rung
     assert str(work()) == text
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Also if torch's own code was interrupted, and then fails to end what it has not begun (vmap
+    leaves a level that it was about to enter)."""
+    if isinstance(error, Interrupt):
+        return True
+    last = traceback.extract_tb(error.__traceback__)[-1].filename
+    return last.startswith(TORCH) and isinstance(error.__context__, Interrupt)
 
 
 # -------------------------------------------------------------------------------------------- files

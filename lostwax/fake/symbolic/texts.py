@@ -35,6 +35,10 @@ _CHECKS = ("_assert", "_check")
 """... whose names begin with these. (A capture has others in their places.)"""
 _ASKING_ITS_CLASS = (callable, isinstance, issubclass)
 _LOGS = (logging.Logger, logging.LoggerAdapter)
+_LEVELS = ("debug", "info", "warning", "error")
+"""The methods by which the log of a library is known."""
+_PROFILING = frozenset(("profiler", "nvtx", "itt"))
+"""In these modules of torch's are functions that name what runs, for who looks at it later."""
 _PARTS = (
     ast.JoinedStr, ast.FormattedValue, ast.BinOp, ast.BoolOp, ast.UnaryOp, ast.IfExp, ast.Starred,
     ast.keyword, ast.NamedExpr, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Attribute,
@@ -119,6 +123,8 @@ class _Known(NamedTuple):
             of_python = getattr(builtins, each.id, None)
             known = self.own.get(each.id, self.outside.get(each.id, of_python))
             return getattr(known, "stands_for", known)  # while a capture has one in its place
+        if isinstance(each, ast.Call) and self.find(each.func) is logging.getLogger:
+            return logging.root  # or its like
         if not isinstance(each, ast.Attribute):
             return None
         owner = self.find(each.value)
@@ -153,6 +159,8 @@ class _Use:
     def is_read(self, node: ast.AST) -> bool:
         """Does a text decide something that is the value of this expression?"""
         around: Any = self._parents.get(node)
+        if isinstance(node, ast.Call) and self._is_printed_elsewhere(node):
+            return True
         if isinstance(around, (ast.Expr, ast.Raise)) or (
             isinstance(around, ast.Assert) and node is around.msg
         ):
@@ -181,13 +189,18 @@ class _Use:
         if any(called is each for each in _MAKING):
             return self.is_read(call)
         owner = self._known.find(function.value) if is_method else None
-        if owner is logging or isinstance(owner, _LOGS):
-            return False
         if owner is torch and function.attr.startswith(_CHECKS):
             return False
-        if any(called is each for each in (*_SHOWING, *_ASKING_ITS_CLASS)):
+        if _is_screen(owner) or isinstance(owner, _LOGS) or _is_log(owner, called):
             return False
-        return self._is_read_inside(call, given)
+        if any(called is each for each in (*_SHOWING, *_ASKING_ITS_CLASS)):
+            return self._is_printed_elsewhere(call)
+        return not _is_profiling(called) and self._is_read_inside(call, given)
+
+    def _is_printed_elsewhere(self, call: ast.Call) -> bool:
+        """Is it `print(n, file=it)`? Others may read there what was printed."""
+        files = [self._known.find(each.value) for each in call.keywords if each.arg == "file"]
+        return not all(map(_is_screen, files)) and self._known.find(call.func) is print
 
     def _is_read_inside(self, call: ast.Call, given: ast.AST) -> bool:
         """The same for a function of the user's, and for a class, that is given the text."""
@@ -223,6 +236,22 @@ class _Use:
         """The same for the value of a variable."""
         reads = (n for n in ast.walk(where) if isinstance(n, ast.Name) and n.id in names)
         return any(self.is_read(each) for each in reads if isinstance(each.ctx, ast.Load))
+
+
+def _is_screen(value: Any) -> bool:
+    return value is not None and (value is sys.stdout or value is sys.stderr)
+
+
+def _is_log(owner: Any, method: Any) -> bool:
+    """Is it that of a library (`logging` itself, for one)? What the user's keep, they may read."""
+    code = getattr(getattr(method, "__func__", method), "__code__", None)
+    is_users = code is not None and is_user_code(code) and "-packages/" not in code.co_filename
+    return not is_users and all(inspect.getattr_static(owner, name, None) for name in _LEVELS)
+
+
+def _is_profiling(function: Any) -> bool:
+    package, *names = str(getattr(function, "__module__", "")).replace("_", "").split(".")
+    return package == "torch" and not _PROFILING.isdisjoint(names)
 
 
 def _find_imported(where: ast.AST) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
+import sys
 import warnings
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.profiler import record_function
 
 from lostwax import Dim, export
 from lostwax.errors import ConstraintViolationError, LostwaxError
@@ -123,6 +126,36 @@ def go_over_characters(x: Tensor, i: Tensor) -> Any:
     return x
 
 
+def print_elsewhere(x: Tensor, i: Tensor) -> Any:
+    kept = io.StringIO()
+    print(i.item(), file=kept)
+    return x * len(kept.getvalue())
+
+
+def print_text_elsewhere(x: Tensor, i: Tensor) -> Any:
+    kept = io.StringIO()
+    print(f"{i.item()}", file=kept)
+    return x * len(kept.getvalue())
+
+
+class _Lines:
+    """A log that can be read."""
+
+    def __init__(self) -> None:
+        self.lines = list[str]()
+
+    def info(self, line: str) -> None:
+        self.lines.append(line)
+
+    debug = warning = error = info
+
+
+def read_log(x: Tensor, i: Tensor) -> Any:
+    lines = _Lines()
+    lines.info(f"{i.item()}")
+    return x * len(lines.lines[0])
+
+
 def _show(text: str) -> None:
     print(text)
 
@@ -131,7 +164,7 @@ DECIDING: list[Any] = [
     hand_on, hand_on_by_name, keep_in_attribute, keep_in_list,
     look_up, look_up_later, compare, compare_formatted, compare_truth, compare_tensor, count,
     return_it, name_elsewhere, Attribute(), hash_it, show_in_list, join_texts, keep_in_dict,
-    keep_in_comprehension, go_over_characters,
+    keep_in_comprehension, go_over_characters, print_elsewhere, print_text_elsewhere, read_log,
 ]  # fmt: skip
 
 
@@ -145,7 +178,10 @@ def test_a_text_that_is_shown(capsys: Any) -> None:
     def show(x: Tensor, i: Tensor) -> Tensor:
         n = i.item()
         print(n, f"{n} of {x}")
+        print(n, file=sys.stderr)
+        sys.stdout.write(f"{n}")
         log.info(f"{n}")
+        logging.getLogger("other").info(f"{n}")
         _show(f"{n} elsewhere")
         message = f"{n} is too large"
         if n > 5:
@@ -173,3 +209,16 @@ def test_the_text_of_a_size() -> None:
     with pytest.raises(ConstraintViolationError, match="test_texts"):
         export(scale, (X,), dynamic_shapes=({0: Dim("n")},))
     torch.testing.assert_close(export(scale, (X,)).module()(X), X * 2)
+
+
+def test_the_name_of_a_part_is_for_who_profiles() -> None:
+    def measure(x: Tensor, i: Tensor) -> Any:
+        with record_function(f"block {x.shape[0]}, {i.item()}"):
+            y = x * i.item()
+        name = "end of " + str(x.shape[0])
+        part = torch.autograd.profiler.record_function(name)
+        with part:
+            return y + 1
+
+    program = export(measure, (X, torch.tensor(1)), dynamic_shapes=({0: Dim("n")}, None)).module()
+    torch.testing.assert_close(program(torch.ones(5), torch.tensor(3)), torch.full((5,), 4.0))

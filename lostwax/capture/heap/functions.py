@@ -21,8 +21,10 @@ from types import (
     CodeType,
     FunctionType,
     MappingProxyType,
+    MethodWrapperType,
     ModuleType,
     SimpleNamespace,
+    WrapperDescriptorType,
 )
 from typing import Any, NamedTuple
 
@@ -114,10 +116,12 @@ def find_containers(value: Any) -> list[Any]:
 
 def has_any(values: Iterable[Any], asked: Set[Any]) -> bool:
     """Is one of these among the values, or in a tuple among them? They are `type` or functions of
-    C."""
+    C; a method of a number is always asked for."""
     values = [*values]
-    if _ASKED.isdisjoint(map(type, values)):
+    if ASKED.isdisjoint(map(type, values)):
         return False  # nearly always
+    if any(map(is_of_number, values)):
+        return True
     tuples = [each for each in values if type(each) is tuple]
     of_c = [each for each in values if type(each) is BuiltinFunctionType]
     if any(each in asked for each in of_c) or (type in asked and any(v is type for v in values)):
@@ -125,7 +129,14 @@ def has_any(values: Iterable[Any], asked: Set[Any]) -> bool:
     return any(has_any(each, asked) for each in tuples)
 
 
-_ASKED = frozenset((type, BuiltinFunctionType, tuple))
+def is_of_number(value: Any) -> bool:
+    """Is it a method of Python's own numbers?"""
+    return type(value) in _METHODS and value.__objclass__ in (int, float, complex, bool)
+
+
+_METHODS = (MethodWrapperType, WrapperDescriptorType)
+ASKED = frozenset((type, BuiltinFunctionType, tuple, *_METHODS))
+"""The classes of what a capture puts something else for."""
 
 
 def _has_attributes(cls: type) -> bool:
@@ -166,7 +177,7 @@ def _find_kind(cls: type) -> int:
         return CLASS
     if issubclass(cls, ModuleType):
         return MODULE
-    if issubclass(cls, BuiltinFunctionType):
+    if issubclass(cls, (BuiltinFunctionType, *_METHODS)):
         return OF_C
     return HOLDER if _OPENERS[cls] else OTHER
 

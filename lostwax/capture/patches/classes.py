@@ -19,10 +19,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from lostwax.capture.heap.functions import ReadFunction
+from lostwax.capture.heap.functions import ReadFunction, is_of_number
 from lostwax.capture.heap.reach import Reach, read_text
 from lostwax.capture.patches import swap
-from lostwax.capture.python.identities import check_class, is_same
+from lostwax.capture.python.identities import check_class, is_same, make_asking
 from lostwax.capture.threads import is_capturing
 from lostwax.classes import SHOWN
 from lostwax.fake.asked_tensor import IDENTITY
@@ -65,7 +65,8 @@ def _make_checking(function: Any) -> Any:
 
     def __instancecheck__(value: Any, *args: Any) -> Any:  # frames of this name are seen through
         check_class(value)
-        return function(value, *args)
+        found = function(value, *args)
+        return make_asking(found) if is_of_number(found) else found  # of `getattr`
 
     return swap.stand_for(function, __instancecheck__)
 

@@ -1,7 +1,8 @@
 """Where the user's functions have `type`, `max` and `min` from, and functions of C that answer by a
-mode (`from torch import is_grad_enabled`) or take symbolic numbers (`from math import sqrt`): their
-globals, the variables of functions around them, their defaults, and the containers, objects,
-classes and partials that they reach. While a capture runs, stand-ins are there.
+mode (`from torch import is_grad_enabled`) or take symbolic numbers (`from math import sqrt`), and
+methods of numbers (`EQUALS_TWO = (2).__eq__`): their globals, the variables of functions around
+them, their defaults, and the containers, objects, classes and partials that they reach. While a
+capture runs, stand-ins are there.
 
 Must not know what a stand-in does.
 """
@@ -14,9 +15,17 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
 
 from lostwax import bytecode as code_names
-from lostwax.capture.heap.functions import ReadFunction, find_containers, read_slot
+from lostwax.capture.heap.functions import (
+    ASKED,
+    ReadFunction,
+    find_containers,
+    is_of_number,
+    read_slot,
+)
 from lostwax.capture.heap.holders import MISSING, find_slots
 from lostwax.capture.heap.reach import Reach
+from lostwax.capture.patches.swap import stand_for
+from lostwax.capture.python.identities import make_asking
 from lostwax.undo.undo import Undo
 
 
@@ -84,6 +93,8 @@ class StandIns:
             each.__name__: now for each, now in stand_ins.items() if each.__module__ == "builtins"
         }
         """By the names that all functions know without importing them."""
+        self._methods = dict[Any, Any]()
+        """What stands for methods of numbers."""
         self._changed: list[tuple[_Place, Any, Any]] = []
         undo.add(self._put_back)
         reach.add_look(self._look_at_function)
@@ -100,7 +111,7 @@ class StandIns:
         if asked and (asked := asked - named.keys()):
             for name in asked & _find_read(found):
                 self._change(_Item(function.__globals__, name), MISSING, self._builtins[name])
-        if not _ASKED.isdisjoint(classes):
+        if not ASKED.isdisjoint(classes):
             for place in _find_places(found):
                 self._look_at(place, place.get())
 
@@ -111,7 +122,8 @@ class StandIns:
                 self._look_at(_Item(holder.__kwdefaults__, name), value)
         if isinstance(holder, type):
             for name, value in [*vars(holder).items()]:
-                self._look_at(_OfClass(holder, name), value)
+                if name[:2] != "__":  # `__hash__ = int.__hash__` is called by Python itself
+                    self._look_at(_OfClass(holder, name), value)
         for place in _find_inside(holder):
             self._look_at(place, place.get())
         for container in find_containers(holder):
@@ -133,6 +145,10 @@ class StandIns:
         """The stand-in for a value; of a tuple, another one with stand-ins in it."""
         if value is type or type(value) is BuiltinFunctionType:
             return self._stand_ins.get(value, value)
+        if is_of_number(value):
+            if value not in self._methods:
+                self._methods[value] = stand_for(value, make_asking(value))
+            return self._methods[value]
         if type(value) is not tuple:
             return value
         found = [*map(self._exchange, value)]
@@ -142,7 +158,7 @@ class StandIns:
 def _find_places(found: ReadFunction) -> Iterator[_Place]:
     """Where a function has what it names and closes over. (Defaults are bound when it begins.)"""
     function, known = found.function, found.function.__globals__
-    held = [name for name, value in found.named.items() if type(value) in _ASKED]
+    held = [name for name, value in found.named.items() if type(value) in ASKED]
     if held:
         read = _find_read(found)
         yield from [_Item(known, name) for name in held if name in read]
@@ -167,7 +183,3 @@ def _set_partial(holder: Any, function: Any, args: Any) -> None:
 def _find_read(found: ReadFunction) -> set[str]:
     """The globals that the code reads, by instructions: others of its names are of attributes."""
     return set[str]().union(*map(code_names.globals_read, found.code.codes))
-
-
-_ASKED = frozenset((type, BuiltinFunctionType, tuple))
-"""The classes of what may be stood in for."""

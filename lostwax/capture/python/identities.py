@@ -4,12 +4,12 @@ function's code that asks us.
 A number that is not known is another object than the one that it stands for, `flag is True`; and of
 two tensors data may decide whether they are one. So in the copy the comparison is `(one, other) in
 ASKED`. `x is None` stays as it is. A method of C's does not know our classes: `(2).__eq__(n)` is
-`METHODS[2].__eq__(n)` in the copy (and where it is found otherwise, its answer is refused,
-`watch_truths`). `case int():` is told of by `one in MATCHED`. And if C raises
-a TypeError over one of our numbers, the handler would run for all data: each handler begins with
-`error in CAUGHT`. The bytes are exchanged, and not the source (`flow/rewriting`): that would have
-to be read and compiled, for functions most of which do none of this. Must not know who wants the
-answer.
+`METHODS[2].__eq__(n)` in the copy, and one that is kept somewhere asks, too (`held.py`); found in
+other ways, its answer is refused if its truth is asked (`watch_truths`). `case int():` is told of
+by `one in MATCHED`. And if C raises a TypeError over one of our numbers, the handler would run for
+all data: each handler begins with `error in CAUGHT`. The bytes are exchanged, and not the source
+(`flow/rewriting`): that would have to be read and compiled, for functions most of which do none of
+this. Must not know who wants the answer.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import dis
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
+from numbers import Number
 from operator import is_not
 from types import CodeType
 from typing import Any
@@ -91,7 +91,7 @@ class _Methods:
 
     def __getitem__(self, owner: Any) -> Any:
         kind = owner if issubclass(type(owner), type) else type(owner)
-        is_number = issubclass(kind, _NUMBERS)
+        is_number = issubclass(kind, Number)
         return _Owner(owner) if is_number or owner in self._kinds else owner
 
 
@@ -102,26 +102,32 @@ class _Owner:
         self._owner = owner
 
     def __getattribute__(self, name: str) -> Any:
-        found = getattr(object.__getattribute__(self, "_owner"), name)
-        is_asked = name in _SETTING or getattr(found, "__objclass__", None) in _NUMBERS
-        return partial(_call_method, found) if is_asked else found
+        return partial(_call_method, getattr(object.__getattribute__(self, "_owner"), name))
 
 
 def _call_method(method: Any, /, *args: Any, **options: Any) -> Any:
     """`object.__setattr__(tensor, …)` goes the way of `setattr`. A method of a plain number would
     return NotImplemented, which is true."""
-    if args and threads.is_capturing():
-        if method.__name__ in _SETTING:
-            method = getattr(FakeTensor, method.__name__) if type(args[0]) is FakeTensor else method
-        elif not _SYMBOLIC.isdisjoint(map(type, args)):
-            shown = next(SHOWN[type(each)] for each in args if type(each) in _SYMBOLIC)
-            raise CaptureError.here(
-                f"{method.__qualname__} is called with a value of type {shown.__name__}, which "
-                "depends on data or on a size",
-                why="a method of Python's own numbers takes plain numbers alone",
-                instead="write the operator, 2 == n, or operator.eq(2, n)",
-            )
-    return method(*args, **options)
+    if not args or not threads.is_capturing():
+        return method(*args, **options)
+    if method.__name__ in _SETTING:
+        method = getattr(FakeTensor, method.__name__) if type(args[0]) is FakeTensor else method
+    asked = [SHOWN[type(each)] for each in args if type(each) in _SYMBOLIC]
+    is_refused = asked and getattr(method, "__objclass__", None) in _NUMBERS
+    answer = NotImplemented if is_refused else method(*args, **options)
+    if asked and answer is NotImplemented:
+        raise CaptureError.here(
+            f"{method.__qualname__} is called with a value of type {asked[0].__name__}, which "
+            "depends on data or on a size",
+            why="a method of Python's own numbers takes plain numbers alone",
+            instead="write the operator, 2 == n, or operator.eq(2, n)",
+        )
+    return answer
+
+
+def make_asking(method: Any) -> Any:
+    """What to call in the place of a method of a plain number that is kept somewhere."""
+    return lambda *args, **options: _call_method(method, *args, **options)
 
 
 class _AskedTruth:
@@ -145,19 +151,27 @@ def _refuse_truth() -> CaptureError:
 
 
 def watch_truths(undo: Undo) -> None:
-    """From here on, refuse what asks for the truth of NotImplemented."""
-    row: Any = ("ignore", _AskedTruth(), DeprecationWarning, None, 0)
+    """From here on, refuse what asks for the truth of NotImplemented. Whoever changes the filters
+    tells of it (`with warnings.catch_warnings()`): then ours is put first again."""
+    known: Any = warnings
+    row = ("ignore", _AskedTruth(), DeprecationWarning, None, 0)
+    before, tell = known.filters, known._filters_mutated
 
     def put_back() -> None:
-        with suppress(ValueError):  # somebody has put other filters there
-            warnings.filters.remove(row)  # type: ignore[attr-defined]
+        known._filters_mutated = tell
+        for each in (before, known.filters):
+            each[:] = [other for other in each if other is not row]
+
+    def put_first() -> None:
+        known.filters[:] = [row, *(each for each in known.filters if each is not row)]
+        tell()
 
     undo.add(put_back)
-    warnings.filters.insert(0, row)  # type: ignore[attr-defined]
-    warnings._filters_mutated()  # type: ignore[attr-defined]
+    known._filters_mutated = put_first
+    put_first()
 
 
-_NUMBERS = (int, float, complex)
+_NUMBERS = (int, float, complex, bool)
 _SETTING = frozenset(("__setattr__", "__delattr__"))
 _COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
 _OPERATORS = frozenset(name for name in vars(int) if name[:2] == "__" and not hasattr(object, name))

@@ -1,6 +1,6 @@
 """`one is other`, of numbers that data or sizes decide, and members of an `IntEnum` that data
 choose, beside eager."""
-# ruff: noqa: F632, F841
+# ruff: noqa: B009, E712, F632, F841
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import functools
 import math
 import operator
 import warnings
+from fractions import Fraction
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import lostwax
 from lostwax import Dim
@@ -136,7 +137,36 @@ def test_where_an_unknown_number_lies_nobody_knows(kind: str, function: Any) -> 
 ADDRESS = functools.partial(id)
 
 
+EQUALS_TWO, AND = (2).__eq__, True.__and__
+EQUALS = functools.partial(int.__eq__, 2)
+
+
+class Kept(nn.Module):
+    two = (2).__eq__
+
+    def __init__(self, held: bool) -> None:
+        super().__init__()
+        self.held, self.kept = held, [{"two": ((2).__eq__,)}]
+
+    def forward(self, x: Tensor) -> Tensor:
+        method = self.kept[0]["two"][0] if self.held else self.two
+        return x + (1 if method(int(x.sum())) == True else 2)
+
+
 OF_METHODS: list[tuple[str, Any]] = [
+    ("int.__eq__", lambda x: x + (1 if EQUALS_TWO(int(x.sum())) == True else 2)),
+    ("int.__eq__", lambda x: x + (1 if EQUALS(int(x.sum())) == True else 2)),
+    ("int.__eq__", lambda x: x * {True: 2, False: 3}.get(EQUALS_TWO(x.shape[0]), 4)),
+    ("int.__eq__", lambda x, two=(2).__eq__: x * [two(int(x.sum()))].count(True)),
+    ("int.__eq__", lambda x: x * (getattr(2, "__eq__")(int(x[0])) in (True,))),
+    ("int.__eq__", lambda x: x + (1 if any(map(EQUALS_TWO, x.shape)) else 2)),
+    ("int.__eq__", lambda x: x + len([*filter(EQUALS_TWO, x.shape)])),
+    ("int.__eq__", lambda x: x + (1 if EQUALS_TWO(x.shape[0]) is True else 2)),
+    ("int.__eq__", Kept(held=True)),
+    ("int.__eq__", Kept(held=False)),
+    ("bool.__and__", lambda x: x * (AND(bool(x.sum() > 0)) == True)),
+    ("bool.__xor__", lambda x: x * (True.__xor__(bool(x.sum() > 0)) == True)),
+    ("Fraction.__eq__", lambda x: x * (Fraction(2).__eq__(int(x.sum())) == True)),
     ("int.__eq__", lambda x: x + (1 if (2).__eq__(int(x.sum())) else 2)),
     ("int.__eq__", lambda x: x + (1 if int.__eq__(2, int(x.sum())) else 2)),
     ("int.__eq__", lambda x: x + sum(map((2).__eq__, [3, int(x.sum())]))),
@@ -156,23 +186,31 @@ OF_METHODS: list[tuple[str, Any]] = [
 def test_a_method_of_a_plain_number_knows_no_other(name: str, function: Any) -> None:
     with pytest.raises(CaptureError, match=rf"{name} is called with a value of type ") as e:
         lostwax.export(function, (torch.ones(4),), dynamic_shapes=({0: Dim("n", min=2)},))
-    assert f"test_identities.py:{function.__code__.co_firstlineno} in " in str(e.value)
+    line = getattr(function, "forward", function).__code__.co_firstlineno
+    line += 2 * isinstance(function, nn.Module)
+    assert f"test_identities.py:{line} in " in str(e.value)
     assert "why: a method of Python's own numbers takes plain numbers alone" in str(e.value)
     assert "instead: write the operator, 2 == n, or operator.eq(2, n)" in str(e.value)
 
 
-EQUALS_TWO = (2).__eq__
 FOUND_OTHERWISE: list[Any] = [
-    lambda x: x + (1 if getattr(2, "__eq__")(x.shape[0]) else 2),  # noqa: B009
+    lambda x: x + (1 if getattr(2, "__eq__")(x.shape[0]) else 2),
     lambda x: x + (1 if operator.methodcaller("__lt__", x.shape[0])(2) else 2),
     lambda x: x + (1 if operator.attrgetter("__eq__")(2)(int(x.sum())) else 2),
     lambda x: x + (1 if vars(int)["__eq__"](2, x.shape[0]) else 2),
-    lambda x: x + (1 if EQUALS_TWO(int(x.sum())) else 2),
-    lambda x: x + (1 if any(map(EQUALS_TWO, x.shape)) else 2),
-    lambda x: x + len([*filter(EQUALS_TWO, x.shape)]),
-    lambda x: x + (0 if not EQUALS_TWO(x.shape[0]) else 2),
-    lambda x: x + (1 if EQUALS_TWO(x.shape[0]) is True else 2),
+    lambda x: x + (0 if not vars(int)["__eq__"](2, x.shape[0]) else 2),
+    lambda x: x + (1 if vars(int)["__eq__"](2, x.shape[0]) is True else 2),
+    lambda x: x + (1 if any(map(operator.attrgetter("__eq__")(2), x.shape)) else 2),
+    lambda x: _ignore(lambda: x + (1 if vars(int)["__eq__"](2, x.shape[0]) else 2)),
+    lambda x: _ignore(lambda: x + (1 if operator.attrgetter("__eq__")(2)(int(x[0])) else 2)),
 ]
+
+
+def _ignore(call: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        warnings.simplefilter("ignore")
+        return call()
 
 
 @pytest.mark.parametrize("function", FOUND_OTHERWISE)
@@ -189,6 +227,7 @@ def test_of_plain_numbers_methods_answer_as_ever() -> None:
     def forward(x: Tensor) -> Any:
         n = int(x.sum())
         known = [(2).__eq__(2), int.__lt__(1, 2), [*map((2.0).__ge__, (1, 3))], "a".__eq__("b")]
+        known += [EQUALS_TWO(2), EQUALS(3), AND(False), EQUALS_TWO.__name__, getattr(2, "real")]
         return n.__eq__(2), n.__add__(1), (1, 2).__eq__((1, 3)), known
 
     run = lostwax.export(forward, (INPUTS[0],)).module()

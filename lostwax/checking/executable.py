@@ -18,7 +18,9 @@ from torch.utils._pytree import tree_leaves
 
 from lostwax.checking.calls import DrawnCall
 from lostwax.checking.delegate import find_in_delegate
+from lostwax.checking.program import copy_callable
 from lostwax.checking.result import Close, describe_node, make_close, state_values
+from lostwax.checking.untouched import leave_untouched
 from lostwax.ir.graph.delegate import find_delegate
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.module import call_convention
@@ -51,9 +53,13 @@ class ExecutableCase:
     ) -> None:
         self.executable, self.method, self.close, self.call = executable, method, close, call
         self.program = executable.exported_program(method)
-        self.beside = self.program.module() if module is None else copy.deepcopy(module)
+        self.beside = self.program.module() if module is None else copy_callable(module)
 
     def find_difference(self) -> str:
+        with leave_untouched(self.beside):
+            return self._compare_calls()
+
+    def _compare_calls(self) -> str:
         loaded = load_runtime(self.executable.buffer, self.executable.weights)
         given = self._bind_inputs()
         for i in range(CALLS):

@@ -56,7 +56,7 @@ class ProgramCase:
 
     def find_difference(self) -> str:
         """What differs, in words; "" if nothing does."""
-        ours, theirs = self.program.module(), _copy_callable(self.module)
+        ours, theirs = self.program.module(), copy_callable(self.module)
         got_in, want_in = self._copy_inputs(), self._copy_inputs()
         got, want = self._run_seeded(ours, got_in), self._run_original(theirs, want_in)
         if isinstance(got, Exception):
@@ -138,7 +138,7 @@ class ProgramCase:
         return ""
 
     def find_first_node(self) -> str:
-        module = _copy_callable(self.module)
+        module = copy_callable(self.module)
         call = partial(self._run_original, module, self._copy_inputs())
         beside = compare_nodes(self.program, _modules(module), call, self.close)
         args, kwargs = self._copy_inputs()
@@ -163,7 +163,7 @@ def _root_module(module: Any) -> nn.Module | None:
     return root if isinstance(root, nn.Module) else None
 
 
-def _copy_callable(module: Any) -> Any:
+def copy_callable(module: Any) -> Any:
     """Copy the module with its state. Operators are functions, and stay the same."""
     held = [value for each in _modules(module).values() for value in vars(each).values()]
     operators = [value for value in held if isinstance(value, CustomOpDef)]

@@ -49,6 +49,21 @@ def test_an_executable_agrees_with_its_program_and_module(program: Any) -> None:
     assert lostwax.check(executable, program.module(), draws=0).agreed == ("the example",)
 
 
+CALLS = {"n": 1}
+
+
+def _counts(x: Any) -> Any:
+    CALLS["n"] += 1
+    return x + 1
+
+
+@pytest.mark.filterwarnings("ignore:the module sets CALLS")
+def test_what_a_function_keeps_is_put_back() -> None:
+    executable = lostwax.export(_counts, (torch.ones(2),)).to_edge().to_executable()
+    assert lostwax.check(executable, _counts).ok
+    assert CALLS == {"n": 1}
+
+
 def test_each_operator_is_compared(program: Any) -> None:
     executable = program.to_edge().to_executable()
     _, nodes = executable_module.emit_recording(executable, "forward")

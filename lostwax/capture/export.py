@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -239,7 +240,8 @@ def _capture_and_compare(request: Request, attempt: Attempt) -> ExportedProgram:
     """The program, if it holds for the next call, too."""
 
     def capture_once(attempt: Attempt) -> ExportedProgram:
-        return Capture(request, attempt).run()
+        # What the call sets in variables of its context is gone with the context.
+        return copy_context().run(Capture(request, attempt).run)
 
     def capture() -> ExportedProgram:
         return choose_program(capture_once(attempt), capture_once, attempt)

@@ -207,8 +207,8 @@ def _read_variable(variable: ContextVar[Any]) -> Content:
 
 
 def _write_variable(variable: ContextVar[Any], content: Content) -> None:
-    ((_, value),) = content
-    variable.set(None if value is MISSING else value)  # nothing unsets it
+    value = dict(content).get("", MISSING)
+    variable.set(None if value is MISSING else value)  # nothing unsets it while its context lasts
 
 
 def _read_array(array: Any) -> Any:

@@ -61,6 +61,7 @@ OBJECTS, VARIABLE = (
     np.array([None, 1], dtype=object),
     contextvars.ContextVar[Any]("v", default=None),
 )
+UNSET = contextvars.ContextVar[Any]("unset")
 CLOSED, CLOSURE = _make_closure()
 WORD = "a"
 
@@ -90,6 +91,7 @@ KEEPS: dict[str, tuple[Callable[[Tensor], Any], Callable[[], Any], str]] = {
     "a weak dict": (lambda x: WEAK.__setitem__(KEY, x), lambda: dict(WEAK), "WEAK"),
     "an array": (lambda x: OBJECTS.__setitem__(0, x), lambda: OBJECTS[0], "OBJECTS"),
     "a context": (lambda x: VARIABLE.set(x), VARIABLE.get, "VARIABLE"),
+    "a context before": (lambda x: UNSET.set(x), lambda: UNSET.get("nothing"), "UNSET"),
     "a closure": (lambda x: CLOSURE(x), lambda: CLOSED["a"]["b"], "store['a']['b'], which"),
     "a class": (
         lambda x: Registry.table["x"]["y"].append(x),
@@ -133,6 +135,17 @@ def test_nor_on_an_exception_that_a_module_holds() -> None:
     with pytest.warns(UserWarning, match=r"keeps a tensor in its attribute error\.tensor;"):
         lostwax.export(module, (X,))
     assert vars(module.error) == {}
+
+
+def test_numbers_in_a_context_are_told_of_and_forgotten() -> None:
+    def function(x: Tensor) -> Tensor:
+        UNSET.set(3)
+        return x * UNSET.get()
+
+    with pytest.warns(UserWarning, match=r"sets UNSET, a global of test_reached.py, from nothing"):
+        program = lostwax.export(function, (X,))
+    assert UNSET.get("nothing") == "nothing"
+    assert torch.equal(program.module()(X), X * 3)
 
 
 def test_words_are_told_of_and_put_back() -> None:

@@ -40,7 +40,9 @@ def find_callee(function: Any, is_asked: bool = False) -> Any:
     there is nothing else. `is_asked`: only the truth of what it returns counts."""
     row = _find_row(function, _FUNCTIONS, _METHODS_OF_TENSORS)
     if row is None:
-        return function
+        inner = find_callee(function.func, is_asked) if type(function) is partial else None
+        is_same = inner is None or inner is function.func
+        return function if is_same else partial(inner, *function.args, **function.keywords)
     call = partial(row.call, function) if row.takes_original else row.call
     return partial(_read, call) if row.is_truth and not is_asked else call
 

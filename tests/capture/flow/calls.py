@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from typing import Any
@@ -82,6 +83,17 @@ def largest_number(x: Tensor) -> Tensor:
     return x * max(x[0], 0) + max(x[0].item(), x[1].item(), 2.0)
 
 
+LARGEST, FROM_ZERO = max, functools.partial(max, 0.0)
+ORDER = functools.partial(sorted, key=abs, reverse=True)
+
+
+def by_other_names(x: Tensor) -> Any:
+    largest = max
+    least = functools.partial(min, 1.5)
+    a = x * largest(x[0], 0.0) + LARGEST(x[1], 0.5)
+    return a, FROM_ZERO(x[0].item(), x[1].item()), least(x[2].item()), ORDER([*x])[0]
+
+
 def sorts(x: Tensor) -> Any:
     found = [*x]
     found.sort(key=torch.abs)
@@ -117,5 +129,5 @@ PROGRAMS = [
     is_same, is_same_as_what_is_positive, other_sizes_are_not_same, returns_a_truth,
     until_it_is_close, asserts, is_not_zero, lists_of_numbers, kinds_of_floats, largest_of_three,
     largest_of_many, largest_number, sorts, sorts_two,
-    sorts_pairs,
+    sorts_pairs, by_other_names,
 ]  # fmt: skip

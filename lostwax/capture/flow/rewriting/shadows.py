@@ -24,6 +24,8 @@ class Meanings(NamedTuple):
 
     bound: frozenset[str]
     """The names that it, or one around or within it, gives to something."""
+    aliases: Mapping[str, ast.expr]
+    """What those of these are that are set once, to something that has a name: `m = max`."""
     globals: Sequence[Mapping[str, Any]]
     """Of all functions of its file: a file may have been run more than once."""
 
@@ -32,8 +34,10 @@ class Meanings(NamedTuple):
         if isinstance(each, ast.Attribute):
             owner = self.find(each.value)
             return vars(owner).get(each.attr, UNKNOWN) if type(owner) is ModuleType else UNKNOWN
-        if not isinstance(each, ast.Name) or each.id in self.bound:
+        if not isinstance(each, ast.Name):
             return UNKNOWN
+        if each.id in self.bound:
+            return self.find(self.aliases[each.id]) if each.id in self.aliases else UNKNOWN
         of_python = getattr(builtins, each.id, UNKNOWN)
         found = [known.get(each.id, of_python) for known in self.globals] or [of_python]
         return found[0] if all(value is found[0] for value in found) else UNKNOWN
@@ -59,7 +63,10 @@ class Shadows:
         outside = {name for each in said for name in each.names}
         self._inside: dict[_Place, Meanings] = {}
         for outermost in _find_outermost(tree):
-            names = Meanings(frozenset(outside | _find_bound(outermost)), [*known.values()])
+            bound = _find_bound(outermost)
+            is_lambda = isinstance(outermost, ast.Lambda)
+            aliases = {} if is_lambda else _find_aliases(outermost, [*bound, *outside])
+            names = Meanings(frozenset({*outside, *bound}), aliases, [*known.values()])
             for node in ast.walk(outermost):
                 if isinstance(node, (*FUNCTIONS, ast.Lambda)):
                     self._inside[node.lineno, node.col_offset] = names
@@ -81,9 +88,22 @@ def _find_outermost(tree: ast.AST) -> Iterator[ast.AST]:
             left += ast.iter_child_nodes(node)
 
 
-def _find_bound(function: ast.AST) -> set[str]:
-    """The names that something in a function gives to something, its arguments among them."""
-    found: set[str] = set()
+def _find_aliases(function: Any, bound: Sequence[str]) -> dict[str, ast.expr]:
+    """The names that a statement of the function itself sets, and nothing else in it does, to what
+    is not its own."""
+    found: dict[str, ast.expr] = {}
+    for each in function.body:
+        match each:
+            case ast.Assign([ast.Name(name)], ast.Name(source) | ast.Attribute(ast.Name(source))):
+                if bound.count(name) == 1 and source not in bound:
+                    found[name] = each.value
+    return found
+
+
+def _find_bound(function: ast.AST) -> list[str]:
+    """The names that something in a function gives to something, its arguments among them, each as
+    often as that is done."""
+    found: list[str] = []
     for node in ast.walk(function):
         name: Any = None
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -98,5 +118,5 @@ def _find_bound(function: ast.AST) -> set[str]:
             name = node.name
         elif isinstance(node, ast.MatchMapping):
             name = node.rest
-        found |= {name} if name else set()
+        found += [name] if name else []
     return found

@@ -19,6 +19,7 @@ import torch
 from lostwax.capture import threads
 from lostwax.capture.heap.contents import key_of, read, read_items, stands_for, write
 from lostwax.capture.heap.edges import FILES, MUTABLE_ARRAYS
+from lostwax.capture.heap.hidden import Fixed
 from lostwax.capture.heap.holders import MISSING
 from lostwax.capture.heap.moment import Moment
 from lostwax.capture.python.functions_run import find_watcher, let_watch
@@ -36,7 +37,7 @@ from lostwax.undo.undo import Undo, run_and_undo
 T = TypeVar("T")
 Left = tuple[Any, Any]
 """A place, and other values in it than there were, by key; of an array or file all of them."""
-_WHOLE = (*MUTABLE_ARRAYS, *FILES)
+_WHOLE = (*MUTABLE_ARRAYS, *FILES, Fixed)
 _KEPT = (
     OutputKind.BUFFER_MUTATION,
     OutputKind.PARAMETER_MUTATION,

@@ -215,16 +215,21 @@ def _read_array(array: Any) -> Any:
     value = np.ndarray.view(array, np.ndarray)  # a subclass's methods may fill it
     if value.dtype.hasobject:
         return list(enumerate(value.flat))
-    return value.shape, value.dtype, value.tobytes()
+    return value.shape, value.dtype, value.flags.writeable, value.tobytes()
 
 
 def _write_array(array: Any, content: Any) -> None:
-    value = np.ndarray.view(array, np.ndarray)
     if isinstance(content, list):
+        value = np.ndarray.view(array, np.ndarray)
         for at, each in content:
             value.flat[at] = each
-    elif (value.shape, value.dtype) == content[:2] and value.flags.writeable:
-        value[...] = np.frombuffer(content[2], value.dtype).reshape(value.shape)
+        return
+    with suppress(ValueError):  # it shows memory that is not to be written to
+        np.ndarray.setflags(array, write=True)
+    value = np.ndarray.view(array, np.ndarray)
+    if (value.shape, value.dtype) == content[:2] and value.flags.writeable:
+        value[...] = np.frombuffer(content[3], value.dtype).reshape(value.shape)
+        np.ndarray.setflags(array, write=content[2])
 
 
 def _write_bytes(value: Any, content: Any) -> None:
@@ -306,14 +311,16 @@ class Stream:
 
     def is_moved(self) -> bool:
         """Has something been taken from it? (Some iterators do not show it.)"""
-        if isinstance(self.value, MUTABLE_ARRAYS) and self._before is not None:
+        if isinstance(self.value, MUTABLE_ARRAYS) and self._before is not _READ_ONLY:
             return find_change(self.value, self._before) is not None
         return not _is_same_position(_position(self.value), self._before)
 
     def put_back(self) -> None:
         if not self.is_moved():
             return
-        if isinstance(self.value, MUTABLE_ARRAYS):
+        if self._before is _READ_ONLY:
+            np.ndarray.setflags(self.value, write=False)
+        elif isinstance(self.value, MUTABLE_ARRAYS):
             write(self.value, self._before)
         elif GENERATORS[type(self.value)]:
             _set_position(self.value, self._before)
@@ -351,9 +358,13 @@ def restore_drawn_generators(streams: Iterable[Stream]) -> str:
 # -------------------------------------------------------------------------------------- positions
 
 
+_READ_ONLY = (False,)
+"""Of an array: nobody writes to it. (What it shows may be large.)"""
+
+
 def _position(value: Any) -> Any:
     if isinstance(value, np.ndarray) and not value.flags.writeable:
-        return None
+        return _READ_ONLY
     if isinstance(value, MUTABLE_ARRAYS):
         return read(value)
     if isinstance(value, random.SystemRandom):

@@ -48,7 +48,7 @@ from torch import nn
 from torch._ops import OpOverload, OpOverloadPacket
 
 from lostwax.cache import PerClass
-from lostwax.capture.heap.hidden import CLASS, OPAQUE_BASE, Fixed, OpaqueState, is_value
+from lostwax.capture.heap.hidden import CLASS, OPAQUE_BASE, PARTIAL, Fixed, OpaqueState, is_value
 from lostwax.capture.heap.holders import (
     CONTAINERS,
     ClassAttributes,
@@ -123,15 +123,15 @@ def _is_user_class(cls: type) -> bool:
         return False
     package, _, rest = str(cls.__module__).partition(".")
     return package not in _INTERNAL_PACKAGES or (
-        package == "torch" and rest in _CACHING_TORCH_MODULES
+        package == "torch" and rest.startswith(_KEEPING_TORCH_PACKAGES)
     )
 
 
 _NOT_CHANGED = (type, Enum, torch.Tensor, PurePath)  # a path keeps its parts once it is asked
 _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _INTERNAL_PACKAGES = frozenset(("torch", "lostwax", "functools", "logging", "threading", "weakref"))
-_CACHING_TORCH_MODULES = frozenset(f"distributions.{name}" for name in dir(torch.distributions))
-"""Modules of torch whose objects cache in their attributes what they compute."""
+_KEEPING_TORCH_PACKAGES = ("distributions.", "optim.")
+"""Packages of torch whose objects keep in their attributes what they compute."""
 _NO_OBJECTS = (tuple, torch.Tensor)
 _CONTAINERS = (list, dict, set, deque)
 _GETTERS = PerClass(__name__, "getters", _getters)
@@ -192,7 +192,8 @@ def _open_object(value: Any) -> ObjectContents:
     made_of = [each for each in parts(value) if not isinstance(each, tuple)]
     holders = [*hidden.holders, Fixed(value, CLASS), *made_of]
     inside = enumerate(members(value)) if isinstance(value, tuple) else ()
-    return ObjectContents(holders, [*hidden.leads, *((f"[{i}]", each) for i, each in inside)], True)
+    leads = [*hidden.leads, *((f"[{i}]", each) for i, each in inside), (".__class__", type(value))]
+    return ObjectContents(holders, leads, True)
 
 
 def _open_hidden(value: Any) -> ObjectContents:
@@ -218,7 +219,8 @@ def _open_stream(value: Any) -> ObjectContents:
 def _open_wrapper(value: Any) -> ObjectContents:
     names = WRAPPERS[type(value)]
     leads = [(f".{name}", getattr(value, name, None)) for name in names]
-    return ObjectContents(_find_own_attributes(value), leads)
+    fixed = [Fixed(value, PARTIAL)] if isinstance(value, partial) else []
+    return ObjectContents([*fixed, *_find_own_attributes(value)], leads)
 
 
 def _open_builtin(value: Any) -> ObjectContents:
@@ -234,6 +236,13 @@ def _open_cached(value: Any) -> ObjectContents:
 def _open_reference(value: Any) -> ObjectContents:
     inside = [("()", value())] if type(value) is weakref.ref else ()
     return ObjectContents((), inside, True)
+
+
+def _open_finalizer(value: Any) -> ObjectContents:
+    """All that it has its class keeps."""
+    kept = vars(weakref.finalize)["_registry"].get(value)
+    places = [] if kept is None else [SlotAttributes(kept, find_slots(type(kept)))]
+    return ObjectContents(places, (), True)
 
 
 def _open_content(value: Any) -> ObjectContents:
@@ -315,7 +324,7 @@ _WRAPPERS: dict[type, tuple[str, ...]] = {
     staticmethod: ("__func__",),
     classmethod: ("__func__",),
     MethodType: ("__func__", "__self__"),
-    partial: ("func", "args", "keywords"),
+    partial: PARTIAL,
     functools.partialmethod: ("func", "args", "keywords"),
     functools.cached_property: ("func",),
     functools.singledispatchmethod: ("dispatcher", "__get__"),
@@ -341,6 +350,7 @@ _OPENERS: dict[type, Callable[[Any], ObjectContents]] = {
     MethodWrapperType: _open_builtin,
     type: _open_class,
     weakref.ref: _open_reference,
+    weakref.finalize: _open_finalizer,
     **dict.fromkeys((*ARRAYS, *FILES, ContextVar), _open_content),
     **dict.fromkeys(WEAK, lambda value: ObjectContents((), [("", vars(value)["data"])])),
     local: lambda value: ObjectContents(

@@ -117,7 +117,7 @@ def _find_unsnapshotted(modules: Sequence[nn.Module], snapshot: Snapshot) -> Pla
 
 def open_unsnapshotted(places: Places, modules: Sequence[nn.Module], snapshot: Snapshot) -> None:
     """Add what modules hold, in attributes and deeper, and snapshots do not know all of: what C
-    keeps in an object, what a wrapper wraps, and which class an object is of."""
+    keeps in an object, what a wrapper wraps, which class an object is of, and what is in that."""
     pairs = [*chain.from_iterable([vars(each).items() for each in modules])]
     inner = [*snapshot.list_values()]
     tuples = [each for each in chain(map(_VALUE, pairs), inner) if type(each) is tuple]
@@ -135,6 +135,7 @@ def open_unsnapshotted(places: Places, modules: Sequence[nn.Module], snapshot: S
             places.add(name, value)
         else:
             places.note(name, Fixed(value, CLASS))
+            places.add(name, type(value))
 
 
 _SOMETHING = "something that a module holds"

@@ -136,6 +136,9 @@ class Fixed(NamedTuple):
 
     def write(self, content: Look) -> None:
         """Let it be what was read."""
+        if isinstance(self.owner, partial):
+            partial.__setstate__(self.owner, (*content.held, vars(self.owner)))  # type: ignore[attr-defined]
+            return
         for name, value in zip(self.names, content.held, strict=True):
             if _find(self.owner, name) is not value:
                 object.__setattr__(self.owner, name, value)
@@ -148,6 +151,7 @@ class Fixed(NamedTuple):
 
 CLASS = ("__class__",)
 DEFAULTS = ("__defaults__", "__kwdefaults__")
+PARTIAL = ("func", "args", "keywords")
 
 
 class TorchSettings(NamedTuple):

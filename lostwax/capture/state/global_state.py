@@ -31,7 +31,7 @@ from lostwax.capture.heap.functions import (
     cached_results,
     is_plain_since,
 )
-from lostwax.capture.heap.hidden import CALLS, OpaqueState, TorchSettings
+from lostwax.capture.heap.hidden import CALLS, Fixed, OpaqueState, TorchSettings
 from lostwax.capture.heap.holders import MISSING, Content
 from lostwax.capture.heap.places import Place, Places
 from lostwax.capture.heap.reach import Reach
@@ -116,6 +116,11 @@ class OutsideState:
             self._tell(
                 f"the module keeps a tensor in {self._find_label(place)}, a {kind}; a program "
                 "leaves nothing there. It has no data, and is still in it: take it out."
+            )
+        elif isinstance(holder, Fixed) and self.is_told:
+            self._tell(
+                f"the module changes {name}; the program does not: every run of it computes with "
+                "what it was at capture. A buffer would be kept."
             )
         elif not isinstance(holder, TorchSettings):  # which others put back
             self._note(name)

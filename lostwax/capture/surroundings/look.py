@@ -193,7 +193,12 @@ class StateLook:
 
     def _visit_array(self, path: str, value: Any) -> None:
         bare = np.ndarray.view(value, np.ndarray)  # a subclass's methods may fill it
-        self._add(path, WorldEntry("array", None, (bare.dtype, bare.shape, bare.tobytes())))
+        self._add(
+            path,
+            WorldEntry(
+                "array", None, (bare.dtype, bare.shape, bare.flags.writeable, bare.tobytes())
+            ),
+        )
         if self._is_new(value):
             holders, leads, _ = open_value(value)
             for place in holders:

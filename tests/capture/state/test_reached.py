@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 import lostwax
-from lostwax.errors import CaptureError
+from lostwax.errors import CaptureError, StrictError
 
 X = torch.tensor([1.0, 2.0])
 
@@ -206,6 +206,32 @@ def _partial(s: Any) -> float:
     return float(len(s.args[0]))
 
 
+def _partial_itself(s: Any) -> float:
+    s.__setstate__((s.func, (s.args[0] + 1,), {}, None))
+    return float(s.args[0])
+
+
+def _optimizer(s: Any) -> float:
+    s.param_groups[0]["lr"] += 1.0
+    return float(s.param_groups[0]["lr"])
+
+
+def _right_to_write(s: Any) -> float:
+    was = s.flags.writeable
+    s.flags.writeable = False
+    return 1.0 if was else 2.0
+
+
+def _kept_by_class(s: Any) -> float:
+    s.lines.append(1)
+    return float(len(s.lines))
+
+
+def _number_of_class(s: Any) -> float:
+    type(s).count += 1
+    return float(s.count)
+
+
 def _event(s: Any) -> float:
     was = s.is_set()
     s.set()
@@ -245,6 +271,15 @@ HIDING: list[tuple[Callable[[], Any], Callable[[Any], float]]] = [
     (list, _tuples),
     (dict, _lists),
 ]
+SEEN: list[tuple[Callable[[], Any], Callable[[Any], float], Callable[[Any], Any]]] = [
+    (lambda: functools.partial(len, 1), _partial_itself, lambda s: s.args),
+    (lambda: torch.optim.SGD([torch.ones(2)], 0.5), _optimizer, lambda s: s.param_groups[0]["lr"]),
+    (lambda: np.ones(2), _right_to_write, lambda s: s.flags.writeable),
+    (lambda: type("Log", (), {"lines": []})(), _kept_by_class, lambda s: s.lines),
+    (lambda: type("Log", (list,), {"lines": []})(), _kept_by_class, lambda s: s.lines),
+    (lambda: type("Log", (), {"count": 3})(), _number_of_class, lambda s: s.count),
+]
+HIDING += [(make, ask) for make, ask, _ in SEEN]
 held: Any = None
 
 
@@ -342,3 +377,20 @@ class Deciding(nn.Module):
 def test_a_side_on_data_that_changes_it_is_refused(own: Any, change: Any) -> None:
     with pytest.raises(CaptureError, match=r"data decide what|cannot be undone"):
         lostwax.export(Deciding(own, change), (X,))
+
+
+@pytest.mark.parametrize("is_global", [True, False])
+@pytest.mark.parametrize(("make", "ask", "see"), SEEN)
+def test_it_is_as_it_was_after_an_export(make: Any, ask: Any, see: Any, is_global: bool) -> None:
+    global held
+    held = make()
+    module = Counting(lambda s: ask(s) * 0, None if is_global else held)
+    before = repr(see(held))
+    with pytest.warns(UserWarning, match="the module (sets|changes) "):
+        lostwax.export(module, (X,))
+    assert repr(see(held)) == before
+    function: Any = lambda x: x * (ask(held) if x.sum() > 0 else 2.0)  # noqa: E731
+    for strict in (False, True):
+        with pytest.raises((CaptureError, StrictError)):
+            lostwax.export(function, (X,), strict=strict)
+        assert repr(see(held)) == before

@@ -4,8 +4,8 @@ Each begins with the same random numbers, and so does each file when it is impor
 a setting of the process otherwise than it was fails: else another one would, which only asks it.
 
 What the imports of all tests have made is frozen: a million objects, which each collection of
-garbage would look at. So would each capture of control flow, three times, for the functions that
-there are (two thirds of its time here): it is told of them.
+garbage would look at. So would each capture of control flow, for the functions that there are: it
+is told of them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ import pytest
 import torch
 
 from lostwax import collector
-from lostwax.capture.flow.rewriting import recompile
-from lostwax.problems import going_on
 
 
 def settings() -> dict[str, Any]:
@@ -76,15 +74,14 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     gc.collect()
-    imported = {id(each): each for each in collector.list_functions()}
+    imported = {id(each): each for each in collector.find_functions()}
     gc.freeze()
 
-    def list_functions() -> list[FunctionType]:
+    def find_functions() -> list[FunctionType]:
         found = {id(each): each for each in gc.get_objects() if type(each) is FunctionType}
         return [*(imported | found).values()]
 
-    for module in (recompile, going_on):
-        module.list_functions = list_functions  # type: ignore[attr-defined]
+    collector.find_functions = find_functions
 
 
 @pytest.fixture(autouse=True)

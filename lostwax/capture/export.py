@@ -205,8 +205,13 @@ def capture_call(request: Request, attempt: Attempt, *amend: Amend) -> ExportedP
     """The program of a request: one attempt after the other, until one makes it. `amend` are asked
     where no `Retry` knows the next."""
     flow = () if request.control_flow == "refuse" else (_amend_flow,)
-    with one_at_a_time, collect_errors():  # an export within another's module is its own affair
+
+    def work(undo: Undo) -> ExportedProgram:
+        collector.pause(undo.add)
         return make_attempts(partial(_make_attempt, request), attempt, (*flow, *amend))
+
+    with one_at_a_time, collect_errors():  # an export within another's module is its own affair
+        return run_and_undo(work)
 
 
 def _amend_flow(attempt: Attempt, error: BaseException) -> Attempt | None:
@@ -308,7 +313,6 @@ class Capture:
 
     def _run(self, undo: Undo) -> ExportedProgram:
         undo.tell = warn_of_change
-        collector.pause(undo.add)
         tracer = self.tracer
         claim_fakes(tracer, undo)
         inputs = self.inputs = CaptureInputs(tracer, self.state)

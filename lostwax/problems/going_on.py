@@ -115,9 +115,9 @@ class ContinueAfterRefusal:
         """Let the functions of a file have the code of another text."""
         compiled = compile(text, file, "exec", dont_inherit=True)
         new = {(c.co_qualname, c.co_firstlineno): c for c in _walk_codes(compiled)}
-        for function in list_functions():
+        for function in list_functions(file):
             old = function.__code__
-            if old.co_filename == file and (old.co_qualname, old.co_firstlineno) in new:
+            if (old.co_qualname, old.co_firstlineno) in new:
                 code = new[old.co_qualname, old.co_firstlineno]
                 if code.co_freevars == old.co_freevars:
                     self._codes.append((function, old))

@@ -17,7 +17,7 @@ from lostwax.capture.flow.hooks import HOOKS
 from lostwax.capture.flow.open_regions import close_regions, count_open
 from lostwax.capture.flow.retry import find_tracebacks
 from lostwax.capture.flow.rewriting.exits import NotRewritable
-from lostwax.capture.flow.rewriting.recompile import forget_functions, rewrite
+from lostwax.capture.flow.rewriting.recompile import rewrite
 from lostwax.capture.heap.moment import Moment
 from lostwax.capture.python.functions_run import find_watcher, let_watch
 from lostwax.errors import CaptureError, find_own_error
@@ -40,8 +40,6 @@ def capture_with_hooks(
             why="both ways through it are recorded, and what follows, for each of them",
             instead="write the part that asks as a function of its own",
         ) from None
-
-    forget_functions()
 
     def work(undo: Undo) -> ExportedProgram:
         undo.add(partial(_set_codes, [(f, f.__code__) for f, _ in changed]))

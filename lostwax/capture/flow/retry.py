@@ -21,7 +21,6 @@ from lostwax.capture.flow.rewriting.recompile import (
     Plan,
     Plans,
     find_obstacle,
-    forget_functions,
     is_lambda,
     key_of,
     picks_element,
@@ -139,7 +138,6 @@ def amend_refused(attempt: Attempt, error: BaseException) -> Attempt | None:
         for each in attempt.settled.reasons if attempt.settled is not None else ():
             error.add_note(f"  note: both ways were not kept, for {each}")
     _advise(error)
-    forget_functions()
     error.__cause__ = None  # it says where the question was asked, as the error does
     return None
 
@@ -215,10 +213,8 @@ def _fall_back(attempt: Attempt, refusal: BaseException) -> Attempt | None:
     plans = _require_first_iteration(attempt.plans)
     if plans is not None:
         return replace(attempt, plans=plans)
-    found = None if getattr(refusal, "is_final", False) else attempt.decide_last_by_example(refusal)
-    if found is None:
-        forget_functions()
-    return found
+    is_final = getattr(refusal, "is_final", False)
+    return None if is_final else attempt.decide_last_by_example(refusal)
 
 
 def _require_first_iteration(plans: Plans) -> Plans | None:

@@ -107,7 +107,7 @@ def _rewrite_file(file: str, plans: Plans, hooks: Hooks) -> list[tuple[FunctionT
     plain = dict(_walk_codes(compile(tree, file, "exec", dont_inherit=True)))
     wanted = {path for path, code in plain.items() if key_of(code) in plans}
     lambdas: dict[tuple[str, int], CodeType] = {}
-    functions = _list_functions(file)
+    functions = list_functions(file)
     shadows = Shadows(tree, [each.__globals__ for each in functions])
     for path in sorted(wanted, key=len, reverse=True):  # those in others first
         if is_lambda(plain[path]):
@@ -131,20 +131,6 @@ def _rewrite_file(file: str, plans: Plans, hooks: Hooks) -> list[tuple[FunctionT
     # A function within another is made again by each call of that.
     around = {path for path in around if plain[path].co_flags & _OF_FUNCTION}
     return [*_find_functions(functions, around, wanted, plain, new)]
-
-
-def _list_functions(file: str) -> list[FunctionType]:
-    """Those of a file. To look for them is to look at every object that there is: once, until
-    something runs that makes functions."""
-    if file not in _functions:
-        every = list_functions()
-        _functions[file] = [each for each in every if each.__code__.co_filename == file]
-    return _functions[file]
-
-
-_functions: dict[str, list[FunctionType]] = {}
-forget_functions = _functions.clear
-"""To be called before anything of the user's runs."""
 
 
 def _parse(file: str, lines: list[int]) -> ast.Module:

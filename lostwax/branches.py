@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType
+from typing import Protocol, TypeAlias
 
 from lostwax import handlers
 from lostwax.bytecode import NOWHERE, find_moot, find_raising
@@ -20,6 +21,19 @@ RAISES = "the original raises there where it does not hold"
 """Why a program demands it of its data."""
 OUTERMOST: set[CodeType] = set()
 """The functions that call the user's program. Handlers above them are not the program's."""
+
+
+class Decision(Protocol):
+    """Where a function decides something."""
+
+    @property
+    def line(self) -> int: ...
+    @property
+    def column(self) -> int: ...
+
+
+MergeSite: TypeAlias = tuple[CodeType, Decision]
+"""An `if` of Python's whose two ways have merged."""
 
 
 def is_run_by_capture(frame: FrameType | None) -> bool:

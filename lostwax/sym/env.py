@@ -15,7 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from lostwax import logs
-from lostwax.branches import RAISES
+from lostwax.branches import RAISES, MergeSite
 from lostwax.errors import ContradictionError, DataDependentError
 from lostwax.location import Location, find_user_frame, user_location
 from lostwax.sym import world
@@ -95,7 +95,7 @@ class ShapeEnv:
         """Parts of a condition that have no guard: others, asked there, are to say the rest."""
         self.before_hint: Callable[[FrameType, BoolExpr | Expr], None] | None = None
         """Is called where the user's Python asks, before the hint answers it; it may raise."""
-        self.merged: dict[Symbol, Any] = {}
+        self.merged: dict[Symbol, MergeSite] = {}
         """Symbols that stand for a number that two ways have left, and where these join."""
         self.strides: dict[tuple[Any, ...], Any] = facts.new_memo()
         """Row-major strides, by size."""

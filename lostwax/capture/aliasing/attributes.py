@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from lostwax.capture.aliasing.ties import MergeSite
+from lostwax.branches import MergeSite
 from lostwax.errors import CaptureError
 from lostwax.fake.asked_tensor import Held, is_user_attribute, read_attributes, select_attributes
 from lostwax.fake.tensor import FakeTensor

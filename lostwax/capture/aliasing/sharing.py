@@ -6,8 +6,9 @@ Must not record.
 
 from __future__ import annotations
 
+from lostwax.branches import MergeSite
 from lostwax.capture.aliasing.attributes import MergedAttributes
-from lostwax.capture.aliasing.ties import MergeSite, Ties
+from lostwax.capture.aliasing.ties import Ties
 from lostwax.errors import CaptureError
 from lostwax.ir.trace.views import IN_LOOP, Root
 

@@ -9,23 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from itertools import product
-from types import CodeType
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 from lostwax.ir.trace.views import Root
-
-
-class Decision(Protocol):
-    """Where a function decides something."""
-
-    @property
-    def line(self) -> int: ...
-    @property
-    def column(self) -> int: ...
-
-
-MergeSite: TypeAlias = tuple[CodeType, Decision]
-"""An `if` of Python's whose two ways have merged."""
 
 
 class Ties:

@@ -34,8 +34,8 @@ from torch.utils import _pytree as pytree
 
 from lostwax import bytecode as code_names
 from lostwax.cache import Cache, PerClass
-from lostwax.capture.heap.edges import CACHED, CLASSES, METHODS, WRAPPERS
-from lostwax.capture.heap.holders import find_attributes, find_slots
+from lostwax.capture.heap.edges import CACHED, CLASSES, METHODS, WRAPPERS, parts
+from lostwax.capture.heap.holders import NAMED
 from lostwax.capture.python.functions_run import FunctionKeys, function_key
 from lostwax.classes import SYMBOLIC
 from lostwax.identity import Seen
@@ -72,7 +72,7 @@ def wraps(value: Any) -> bool:
     return KINDS[type(value)] == FUNCTION or bool(WRAPPERS[type(value)])
 
 
-def is_object(value: Any) -> bool:
+def has_user_class(value: Any) -> bool:
     """Is it an object of the user's, or a module of torch's kind?"""
     return _has_attributes(type(value))
 
@@ -103,15 +103,6 @@ def find_held(modules: Iterable[nn.Module]) -> list[Any]:
     odd = {cls for cls in {*classes} if KINDS[cls]} - _PLAIN
     others = [each for each in values if type(each) in odd] if odd else []
     return others + large + select([*chain.from_iterable(small)])
-
-
-def find_containers(value: Any) -> list[Any]:
-    """The dicts and lists that a value is or has: itself, and its attributes."""
-    cls = type(value)
-    found = [value] if issubclass(cls, (dict, list)) else []
-    if _has_attributes(cls) and (shown := find_attributes(cls)):
-        found.append(shown.__get__(value))
-    return found
 
 
 def has_any(values: Iterable[Any], asked: Set[Any]) -> bool:
@@ -149,19 +140,18 @@ def _find_openers(cls: type) -> list[Callable[[Any], Iterable[Any]]]:
         return [lambda value: [getattr(value, name) for name in attributes]]
     found = [get for each, get in ITERATED.items() if issubclass(cls, each)]
     if _has_attributes(cls):
-        found.append(lambda value: (type(value),))
-        if shown := find_attributes(cls):
-            found.append(lambda value: [*shown.__get__(value).values()])
-        if places := [*find_slots(cls).values()]:
-            found.append(lambda value: [read_slot(value, each) for each in places])
+        found += [lambda value: (type(value),), _read_attributes]
     return found
 
 
-def read_slot(value: Any, place: Any) -> Any:
-    try:
-        return place.__get__(value)
-    except AttributeError:  # it is not set
-        return None
+def _read_attributes(value: Any) -> list[Any]:
+    """What is in the attributes and slots of an object."""
+    return [
+        each
+        for part in parts(value)
+        if isinstance(part, NAMED) and part is not value
+        for each in [*part.values()]
+    ]
 
 
 _OPENERS = PerClass(__name__, "openers", _find_openers)
@@ -372,7 +362,7 @@ class Walk:
         if "globals" in outline.names:
             reached += known.values()
         if not self._is_wide:
-            reached = [each for each in reached if wraps(each) or is_object(each)]
+            reached = [each for each in reached if wraps(each) or has_user_class(each)]
         return ReadFunction(function, outline, named, frozenset(map(type, values)), reached)
 
 

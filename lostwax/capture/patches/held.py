@@ -15,14 +15,9 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
 
 from lostwax import bytecode as code_names
-from lostwax.capture.heap.functions import (
-    ASKED,
-    ReadFunction,
-    find_containers,
-    is_of_number,
-    read_slot,
-)
-from lostwax.capture.heap.holders import MISSING, find_slots
+from lostwax.capture.heap.edges import parts
+from lostwax.capture.heap.functions import ASKED, ReadFunction, is_of_number
+from lostwax.capture.heap.holders import MISSING, SlotAttributes, find_base, items
 from lostwax.capture.heap.reach import Reach
 from lostwax.capture.patches.swap import stand_for
 from lostwax.capture.python.identities import make_asking
@@ -30,20 +25,19 @@ from lostwax.undo.undo import Undo
 
 
 class _Item(NamedTuple):
-    """A place in a dict or list; no method of a subclass is called."""
+    """A place in a dict or list, or a slot; no method of a subclass is called."""
 
     container: Any
     key: Any
 
     def get(self) -> Any:
-        base = dict if isinstance(self.container, dict) else list
         try:
-            return base.__getitem__(self.container, self.key)
+            return find_base(self.container).__getitem__(self.container, self.key)
         except LookupError:
             return MISSING
 
     def put(self, value: Any) -> None:
-        base = dict if isinstance(self.container, dict) else list
+        base = find_base(self.container)
         if value is not MISSING:
             base.__setitem__(self.container, self.key, value)
         elif self.get() is not MISSING:
@@ -126,11 +120,10 @@ class StandIns:
                     self._look_at(_OfClass(holder, name), value)
         for place in _find_inside(holder):
             self._look_at(place, place.get())
-        for container in find_containers(holder):
-            is_dict = isinstance(container, dict)
-            items = dict.items(container) if is_dict else enumerate(list.__iter__(container))
-            for key, value in [*items]:
-                self._look_at(_Item(container, key), value)
+        for part in parts(holder):
+            if isinstance(part, (dict, list, SlotAttributes)):
+                for key, value in items(part):
+                    self._look_at(_Item(part, key), value)
 
     def _look_at(self, place: _Place, value: Any) -> None:
         now = self._exchange(value)
@@ -172,8 +165,6 @@ def _find_inside(holder: Any) -> Iterator[_Place]:
     elif isinstance(holder, partial):
         yield _Inside(lambda: holder.func, lambda new: _set_partial(holder, new, holder.args))
         yield _Inside(lambda: holder.args, lambda new: _set_partial(holder, holder.func, new))
-    for slot in find_slots(type(holder)).values():
-        yield _Inside(partial(read_slot, holder, slot), partial(slot.__set__, holder))
 
 
 def _set_partial(holder: Any, function: Any, args: Any) -> None:

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from lostwax import bytecode as code_names
-from lostwax.capture.heap.functions import is_object
+from lostwax.capture.heap.functions import has_user_class
 from lostwax.identity import Seen
 from lostwax.ir.program import ExportedProgram
 
@@ -61,7 +61,7 @@ def _make_stand_in(function: Any) -> nn.Module:
     for name, module in _find_modules(function).items():
         vars(made)["_modules"][f"{name}_" if hasattr(nn.Module, name) else name] = module
     owner = getattr(function, "__self__", function)
-    if is_object(owner):
+    if has_user_class(owner):
         vars(made)["self"] = owner
     plain = getattr(function, "__func__", function)
     if isinstance(plain, FunctionType) and plain.__closure__:
@@ -114,7 +114,7 @@ def _named_values(function: Any) -> Iterator[tuple[str, Any]]:
         yield "function", function.func
         return
     owner = getattr(function, "__self__", function)
-    if is_object(owner):
+    if has_user_class(owner):
         yield from getattr(owner, "__dict__", {}).items()
     plain = getattr(function, "__func__", function)
     if not isinstance(plain, FunctionType):

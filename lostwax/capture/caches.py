@@ -304,7 +304,7 @@ class HeldObjects:
         self.objects: list[Any] = []
         self.shape: list[Any] = []
         """The lengths and keys of all containers."""
-        self._add([vars(module) for module in root.modules()])
+        self._add([*root.modules()])
         self.logged = [_as_logged(tracer, each) for each in self.objects]
         """The objects, with tensors as values of the log and symbolic numbers as expressions."""
 

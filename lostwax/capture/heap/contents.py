@@ -41,6 +41,12 @@ from lostwax.capture.heap.holders import (
 from lostwax.fake.asked_tensor import select_attributes
 
 
+class Values(tuple[Any, ...]):
+    """What is in a list or deque, by place."""
+
+    __slots__ = ()
+
+
 class _Accessors(NamedTuple):
     """How places of a class are read and written."""
 
@@ -74,21 +80,12 @@ def write(place: Any, content: Any) -> None:
         _WAYS[type(place)].write(place, content)
 
 
-def write_item(place: Any, key: Any, value: Any) -> None:
-    """Put a value under a key into what has names, or take it away (`MISSING`)."""
-    if isinstance(place, ClassAttributes):
-        kept = {name: held for name, held in place.copy().items() if name != key}
-        place.update(kept if value is MISSING else {**kept, key: value})
-    elif value is MISSING and isinstance(place, dict):
-        place.pop(key, None)
-    else:
-        place[key] = value
-
-
 def list_items(content: Any) -> Content | None:
     """The keys and values in what was read; None if it has none."""
     if isinstance(content, dict):
         return [*content.items()]
+    if isinstance(content, Values):
+        return [*enumerate(content)]
     return content if isinstance(content, list) else None
 
 
@@ -105,30 +102,25 @@ def find_change(place: Any, before: Any) -> tuple[Any] | None:
     if type(place) is Fixed:
         pairs = zip(now.held, before.held, strict=True)
         return None if all(a is b or stands_for(a, b) for a, b in pairs) else (None,)
-    if type(before) is dict:
-        if len(now) == len(before) and all(map(is_, _flatten(now), _flatten(before))):
-            return None
-        now, before = [*now.items()], [*before.items()]
-    if not isinstance(before, list):
+    is_whole = type(before) in (dict, Values) and len(now) == len(before)
+    if is_whole and all(map(is_, _flatten(now), _flatten(before))):
+        return None  # nearly always
+    old, new = list_items(before), list_items(now)
+    if old is None or new is None:
         return None if now == before else (None,)
     is_variable = type(place) is CellType
-    for (a, b), (c, d) in zip(now, before, strict=False):
-        if a is not c or (b is not d and (is_variable or not stands_for(b, d))):
+    for (a, b), (c, d) in zip(new, old, strict=False):
+        is_same_place = a is c or (type(a) is type(c) is int and a == c)
+        if not is_same_place or (b is not d and (is_variable or not stands_for(b, d))):
             return (a,)
-    if len(now) != len(before):
-        longer = now if len(now) > len(before) else before
-        return (longer[min(len(now), len(before))][0],)
+    if len(new) != len(old):
+        longer = new if len(new) > len(old) else old
+        return (longer[min(len(new), len(old))][0],)
     return None
 
 
-def _flatten(content: dict[Any, Any]) -> Iterator[Any]:
-    return chain(content, content.values())
-
-
-def are_same(now: Content, before: Content) -> bool:
-    """Are the same objects under the same keys?"""
-    pairs = zip(now, before, strict=False)
-    return len(now) == len(before) and all(a is c and b is d for (a, b), (c, d) in pairs)
+def _flatten(content: dict[Any, Any] | Values) -> Iterable[Any]:
+    return chain(content, content.values()) if isinstance(content, dict) else content
 
 
 def stands_for(now: Any, before: Any) -> bool:
@@ -250,8 +242,7 @@ def _write_file(file: Any, content: tuple[Any, int]) -> None:
 
 
 def _write_items(place: Any, content: Any) -> None:
-    pairs = content if isinstance(content, list) else content.items()
-    known = [(key, value) for key, value in pairs if value is not MISSING]
+    known = [(key, value) for key, value in list_items(content) or () if value is not MISSING]
     is_named = not isinstance(place, (list, deque, set))
     fill(place, dict(known) if is_named else [value for _, value in known])
 
@@ -293,6 +284,8 @@ def _find_accessors(cls: type) -> _Accessors:
         return _Accessors(
             lambda value: sorted(items(value), key=lambda pair: id(pair[0])), _write_items
         )
+    if issubclass(cls, (list, deque)):  # whose own methods may do anything
+        return _Accessors(lambda value: Values(find_base(value).__iter__(value)), _write_items)
     return known or _Accessors(Stream if STREAMS[cls] else items, _write_items)
 
 

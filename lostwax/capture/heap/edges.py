@@ -67,6 +67,13 @@ def parts(value: Any) -> list[Any]:
     return [value, *made_of] if isinstance(value, tuple) else made_of
 
 
+def extra_parts(module: nn.Module) -> list[Any]:
+    """What a module consists of beside its attributes: slots, or a container that it is, too."""
+    if len(_GETTERS[type(module)]) == 1:
+        return []  # nearly always
+    return [each for each in parts(module) if each is not vars(module)]
+
+
 def is_object(value: Any) -> bool:
     """Is it an object of the user's, which may keep something in its attributes?"""
     return OBJECTS[type(value)]
@@ -102,10 +109,9 @@ def _is_odd(cls: type) -> bool:
 
 
 def _getters(cls: type) -> Sequence[Callable[[Any], Any]]:
-    if issubclass(cls, nn.Module) or cls is SimpleNamespace:
-        return [vars]
     found: list[Callable[[Any], Any]] = [_itself] if issubclass(cls, _CONTAINERS) else []
-    if cls not in CONTAINERS and _is_user_class(cls):
+    is_known = issubclass(cls, nn.Module) or cls is SimpleNamespace
+    if cls not in CONTAINERS and (is_known or _is_user_class(cls)):
         if shown := find_attributes(cls):
             found.append(shown.__get__)
         if places := find_slots(cls):
@@ -342,7 +348,7 @@ FILES = (StringIO, BytesIO)
 ARRAYS = (*MUTABLE_ARRAYS, memoryview)
 _OPENERS: dict[type, Callable[[Any], ObjectContents]] = {
     torch.Tensor: lambda value: _NOTHING,
-    nn.Module: lambda value: ObjectContents([vars(value)], (), True),
+    nn.Module: lambda value: ObjectContents(parts(value), (), True),
     FunctionType: lambda value: _NOTHING,
     ModuleType: lambda value: _NOTHING,
     CACHED: _open_cached,

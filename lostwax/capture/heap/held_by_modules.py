@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from lostwax.capture.heap.contents import are_same, key_of
+from lostwax.capture.heap.contents import find_change, key_of, list_items
 from lostwax.capture.heap.edges import HAS_UNSNAPSHOTTED_STATE, OBJECTS, is_object
 from lostwax.capture.heap.hidden import CLASS, Fixed
-from lostwax.capture.heap.holders import CONTAINERS, MISSING, items
+from lostwax.capture.heap.holders import CONTAINERS, MISSING
 from lostwax.capture.heap.places import Place, PlaceChange, Places
 from lostwax.capture.heap.snapshot import Snapshot
 from lostwax.identity import Seen
@@ -69,7 +69,7 @@ class HeldByModules:
         """Yield all that has changed since, with what was there."""
         for container, content in since.snapshot.list_changes():
             name = "self" if isinstance(container, dict) and "training" in container else "a module"
-            yield key_of(container), Place(name, container, items(content))
+            yield key_of(container), Place(name, container, list_items(content))
         for tensor in since.snapshot.list_changed_tensors():
             yield id(tensor), Place(type(tensor).__name__, tensor, None)
         yield from since.places.list_changes({})
@@ -87,8 +87,7 @@ class HeldByModules:
                 was, now = before[name], held[name]
                 if was is now or type(was) is not type(now) or type(now) not in CONTAINERS:
                     continue
-                known = snapshot.content_before(was)
-                if are_same(items(now), [] if known is None else items(known)):
+                if find_change(now, snapshot.content_before(was) or []) is None:
                     held[name] = was
 
     def _find_attribute(self, snapshot: Snapshot) -> PlaceChange | None:
@@ -99,7 +98,7 @@ class HeldByModules:
                     return PlaceChange(name)
                 is_known = is_object(now) or type(now) in CONTAINERS
                 known = snapshot.content_before(now) if is_known else None
-                if known is not None and not are_same(items(known), items(now)):
+                if known is not None and find_change(now, known) is not None:
                     return PlaceChange(name)
         return None
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from lostwax.bytecode import argument_defaults, closure_variables, outline
 from lostwax.capture.heap.contents import key_of
-from lostwax.capture.heap.edges import CLASSES, open_value
+from lostwax.capture.heap.edges import CLASSES, extra_parts, open_value
 from lostwax.capture.heap.hidden import Fixed, OpaqueState
 from lostwax.capture.heap.holders import (
     ClassAttributes,
@@ -123,6 +123,8 @@ class PathSearch:
             yield held, f"{path}."
             for name in _REGISTRIES if isinstance(value, nn.Module) else ():
                 yield held.get(name, {}), f"{path}."
+            for place in extra_parts(value) if isinstance(value, nn.Module) else ():
+                yield place, path if place is value else f"{path}."
         elif isinstance(value, ModuleType):
             if is_user_file(vars(value).get("__file__") or ""):
                 yield vars(value), f"{path}."

@@ -24,7 +24,7 @@ from lostwax.bytecode import (
 )
 from lostwax.cache import PerClass
 from lostwax.capture.heap.contents import find_change, key_of, read, read_cell
-from lostwax.capture.heap.edges import METHODS, OPENERS, open_value
+from lostwax.capture.heap.edges import METHODS, OPENERS, extra_parts, open_value
 from lostwax.capture.heap.hidden import CALLS, CLASS, DEFAULTS, Fixed, OpaqueState
 from lostwax.capture.heap.holders import (
     CONTAINERS,
@@ -255,6 +255,9 @@ class Places:
                 self._empty_names.append(key)
             elif _OPENERS[type(value)] and key != "_compiled_call_impl":  # it tells of calls
                 found.append((_name_of(key, name), value))
+        for place in extra_parts(module):
+            self.note(name, place)
+            found += [(_name_of(key, name), each) for key, each in items(place)]
         if module._buffers:
             self.buffers.append(module._buffers)
         return found

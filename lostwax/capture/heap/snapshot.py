@@ -18,7 +18,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from lostwax.capture.heap.contents import ManyPlaces, fill, key_of
+from lostwax.capture.heap.contents import (
+    ManyPlaces,
+    fill,
+    find_change,
+    key_of,
+    list_items,
+    read,
+    write,
+)
 from lostwax.capture.heap.edges import (
     CLASSES,
     HOLDERS,
@@ -26,18 +34,15 @@ from lostwax.capture.heap.edges import (
     IS_STREAM_OR_ARRAY,
     METHODS,
     STREAMS,
+    extra_parts,
     parts,
 )
 from lostwax.capture.heap.holders import (
     CONTAINERS,
     MISSING,
-    NAMED,
     ClassAttributes,
-    find_base,
     items,
     members,
-    own_items,
-    size,
 )
 from lostwax.classes import TENSORS
 
@@ -102,15 +107,17 @@ class Snapshot:
         classes = chain.from_iterable(map(CLASSES.__getitem__, set(map(type, modules))))
         self.classes = [*map(ClassAttributes, dict.fromkeys(classes))]
         """The user's classes of the modules."""
-        self._empty, filled = self._find_containers()
-        self._filled: list[tuple[Any, Any]] = [(each, _copy(each)) for each in filled]
+        more = [*chain.from_iterable(map(extra_parts, modules))]
+        self._empty, filled = self._find_containers([*self.classes, *more])
+        self._filled: list[tuple[Any, Any]] = [(each, read(each)) for each in filled]
         """What else is in modules, and what was in it."""
         self._places = ManyPlaces([*held, *filled], self._empty)
+        self._given = ManyPlaces(self._state)
         self._is_untouched = False
 
-    def _find_containers(self) -> tuple[list[Any], list[Any]]:
+    def _find_containers(self, more: list[Any]) -> tuple[list[Any], list[Any]]:
         """All containers in the modules that are empty; and those with something in them, except
-        the registries of parameters and buffers."""
+        the registries of parameters and buffers. `more` is beside what is in attributes."""
         values = [*chain.from_iterable(map(dict.values, self._held))]
         classes = [*map(type, values)]
         plain = [*compress(values, map(CONTAINERS.__contains__, classes))]
@@ -118,7 +125,7 @@ class Snapshot:
         containers = [each for each in filter(None, plain) if id(each) not in registries]
         odd = {cls for cls in {*classes} if IS_CUSTOM_HOLDER[cls]}
         left = [each for each in values if type(each) in odd] if odd else []
-        containers += self.classes
+        containers += more
         tuples = [*compress(values, map(is_, classes, repeat(tuple)))]
         if any(map(HOLDERS.__getitem__, set(map(type, chain.from_iterable(tuples))))):
             left += [m for m in chain.from_iterable(tuples) if HOLDERS[type(m)]]
@@ -167,12 +174,13 @@ class Snapshot:
             for content in self._state_before
         ]
         _update(self._state, self._state_given)
+        self._given = ManyPlaces(self._state)
 
     def is_untouched(self) -> bool:
         """Do the modules still hold exactly what they were given?"""
         self._is_untouched = (
             self._places.is_same()
-            and _are_same(self._state, self._state_given)
+            and self._given.is_same()
             and not any(each.describe_changes() for each in self.tensors)
         )
         return self._is_untouched
@@ -184,10 +192,10 @@ class Snapshot:
                 yield held, before
         for container in self._empty:
             if len(container):
-                yield container, type(container)()
+                yield container, []
         state = zip(self._state, self._state_given, strict=True)
         for container, content in chain(state, self._filled):
-            if not _holds(container, content):
+            if find_change(container, content) is not None:
                 yield container, content
 
     def list_changed_tensors(self) -> list[torch.Tensor]:
@@ -197,7 +205,7 @@ class Snapshot:
     def list_values(self) -> Iterator[Any]:
         """The values in the containers that modules hold, and those of their classes that are no
         methods."""
-        known = [content for each, content in self._filled if type(each) is not ClassAttributes]
+        known = [each for each, _ in self._filled if type(each) is not ClassAttributes]
         of_classes = chain.from_iterable(each.values() for each in self.classes)
         return chain(
             chain.from_iterable(map(members, known)),
@@ -236,7 +244,7 @@ class Snapshot:
                     contents = self._contents_before
                     known = contents.get(key_of(part), contents.get(key_of(before)))
                     if isinstance(part, tuple):
-                        known = before if is_like else None
+                        known = items(before) if is_like and len(part) == len(before) else None
                     inner += _list_members(at, part, known)
             left += reversed(inner)
 
@@ -260,7 +268,7 @@ class Snapshot:
             fill(container, content)
         for container, content in [*self.list_changes()]:
             if id(container) not in state:
-                fill(container, content)
+                write(container, content)
         for each in self.tensors:
             each.put_back()
 
@@ -270,25 +278,9 @@ def _update(containers: Sequence[dict[str, Any]], contents: Sequence[dict[str, A
     deque(map(dict.update, containers, contents), maxlen=0)
 
 
-def _are_same(containers: Sequence[dict[str, Any]], contents: Sequence[dict[str, Any]]) -> bool:
-    """Do they hold the same objects under the same names in the same order?"""
-    if [*map(len, containers)] != [*map(len, contents)]:
-        return False
-    now, before = (chain.from_iterable(map(dict.values, each)) for each in (containers, contents))
-    names, named = (chain.from_iterable(each) for each in (containers, contents))
-    return all(map(is_, now, before)) and [*names] == [*named]
-
-
-def _holds(container: Any, content: Any) -> bool:
-    """Does a container hold the same objects (under the same names) in the same order?"""
-    if size(container) != len(content) or not all(map(is_, members(container), members(content))):
-        return False
-    return not isinstance(container, NAMED) or [*map(_KEY, items(container))] == [*content]
-
-
 def _list_members(at: HeldValue, part: Any, known: Any) -> Iterator[HeldValue]:
     """The values in a container now, and those that are gone."""
-    before = {} if known is None or not _is_comparable(part, known) else dict(items(known))
+    before = dict(list_items(known) or ())
     now = dict(items(part))
     all_of_them = frozenset(map(id, before.values()))
     for key in {**now, **before}:
@@ -299,23 +291,9 @@ def _list_members(at: HeldValue, part: Any, known: Any) -> Iterator[HeldValue]:
             yield HeldValue(f"{at.where}.{key}", key, value, was, frozenset((id(was),)), True)
 
 
-def _is_comparable(part: Any, known: Any) -> bool:
-    return not isinstance(part, tuple) or (isinstance(known, tuple) and len(part) == len(known))
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, dict) and type(value) is not dict:
-        return dict(own_items(value))
-    base = find_base(value)
-    if type(value) is base:
-        return value.copy()
-    return base(value if base is set else members(value))  # set looks into it by itself
-
-
 _MOST = 200_000
 """How many containers we look into at most, beside those that modules hold themselves: an object
 may hold all the world."""
-_KEY = itemgetter(0)
 _REGISTERED = itemgetter("_parameters", "_buffers", "_modules")
 _STATE, _CHILDREN = itemgetter("_parameters", "_buffers"), itemgetter("_modules")
 REGISTRIES = frozenset(nn.Module().__dict__)

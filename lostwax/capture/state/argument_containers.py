@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from lostwax.capture.heap.holders import items
+from lostwax.capture.heap.contents import find_change
+from lostwax.capture.heap.holders import Content, items
 from lostwax.capture.python.assignments import line_that_puts
 from lostwax.capture.state.unkept_changes import warn_of_change
 from lostwax.errors import CaptureError
@@ -22,7 +23,7 @@ class ArgumentContainer(NamedTuple):
 
     path: str
     container: Any
-    content: list[tuple[Any, Any]]
+    content: Content
 
 
 def find_containers(named: Iterable[tuple[str, Any]]) -> list[ArgumentContainer]:
@@ -43,9 +44,7 @@ def tell_of_changes(before: Sequence[ArgumentContainer], ran: Sequence[FunctionT
     `ran` are the user's functions that ran."""
     for each in before:
         path, container, content = each
-        now = items(container)
-        pairs = zip(now, content, strict=False)
-        if len(now) != len(content) or any(a[0] != b[0] or a[1] is not b[1] for a, b in pairs):
+        if find_change(container, content) is not None:
             _refuse_kept_in_part(each, before, ran)
             warn_of_change(
                 f"the module changes what is in {path}, a {type(container).__name__} of the "

@@ -17,9 +17,10 @@ import torch
 from torch import nn
 
 from lostwax.cache import PerClass
-from lostwax.capture.heap.contents import stands_for
+from lostwax.capture.heap.contents import list_items, stands_for
+from lostwax.capture.heap.edges import extra_parts
 from lostwax.capture.heap.held_by_modules import open_unsnapshotted
-from lostwax.capture.heap.holders import MISSING
+from lostwax.capture.heap.holders import MISSING, items
 from lostwax.capture.heap.places import Places
 from lostwax.capture.heap.snapshot import REGISTRIES, HeldValue, Snapshot
 from lostwax.capture.python.assignments import line_that_sets
@@ -314,11 +315,13 @@ class ModuleState:
             path = self.paths[id(module)]
             prefix = f"{path}." if path else ""
             yield from _attribute_values(saved, prefix, module.__dict__, attributes)
+            for part in extra_parts(module):
+                yield from _attribute_values(saved, prefix, *_compare(saved, part))
 
     def _class_values(self, saved: Snapshot) -> Iterator[Iterator[HeldValue]]:
         for each in saved.classes:
             prefix = f"{each.owner.__qualname__}."
-            yield from _attribute_values(saved, prefix, each.copy(), saved.content_before(each))
+            yield from _attribute_values(saved, prefix, *_compare(saved, each))
 
     def _check_tensors(self, saved: Snapshot) -> None:
         """Refuse changes of tensors that are no state: to a program they are constants."""
@@ -358,13 +361,18 @@ def _scripted_error(module: nn.Module, what: str, do: str) -> CaptureError:
     )
 
 
+def _compare(saved: Snapshot, place: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """What is in a place, and what was."""
+    return dict(items(place)), dict(list_items(saved.content_before(place)) or ())
+
+
 def _attribute_values(
     saved: Snapshot, prefix: str, now: Mapping[str, Any], before: Mapping[str, Any]
 ) -> Iterator[Iterator[HeldValue]]:
     for name in dict.fromkeys((*now, *before)):
         if name not in REGISTRIES:
             value, was = now.get(name, MISSING), before.get(name, MISSING)
-            yield saved.held_values(prefix + name, name, value, was)
+            yield saved.held_values(f"{prefix}{name}", name, value, was)
 
 
 def _leads_to_tensor(value: Any) -> bool:

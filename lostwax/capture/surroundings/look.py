@@ -36,6 +36,7 @@ from lostwax.capture.heap.edges import (
     HOLDERS,
     STREAMS,
     WRAPPERS,
+    extra_parts,
     is_object,
     open_value,
 )
@@ -272,6 +273,8 @@ class StateLook:
             self.module_classes[type(module)] = None
             self._add(f"the forward of {type(module).__qualname__}",
                       WorldEntry("object", FORWARD(type(module))))  # fmt: skip
+        for place in extra_parts(module):
+            self._watch(path, place, place is module)
         held = vars(module)
         self.places.append(held)
         for name, value in held.items():

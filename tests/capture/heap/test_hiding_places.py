@@ -176,3 +176,121 @@ def test_a_settled_branch_takes_none_of_the_next_attempt_with_it() -> None:
     first = SizeBranches()
     first.last_tried.append(("file", 1))
     assert first.settle(("file", 2)).last_tried == []
+
+
+class Slotted(nn.Module):
+    """A module may have slots beside its attributes."""
+
+    __slots__ = ("kept", "n", "words")
+    n: Any
+    kept: Any
+    words: list[int]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n, self.words, self.kept = 1, [0], None
+
+
+def decides(self: Any, x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        self.n = 2
+    else:
+        self.n = 3
+    return x * self.n  # type: ignore[no-any-return]
+
+
+def appends(self: Any, x: Tensor) -> Tensor:
+    self.words.append(1)
+    return x * len(self.words)
+
+
+def keeps_in_slot(self: Any, x: Tensor) -> Tensor:
+    self.kept = x * 2
+    return x + 1
+
+
+def counts_up(self: Any, x: Tensor) -> Tensor:
+    self.n += 1
+    return x * self.n  # type: ignore[no-any-return]
+
+
+SLOTS: dict[str, tuple[Any, str]] = {
+    "a branch": (decides, "data decide what is left in n"),
+    "a list in one": (appends, r"self.words: \[0\] -> \[0, 1\]"),
+    "a tensor": (keeps_in_slot, "self.kept: None -> a tensor"),
+    "a number": (counts_up, "self.n: 1 -> 2"),
+}
+
+
+@pytest.mark.parametrize("name", SLOTS)
+def test_slots_of_modules_are_seen(name: str) -> None:
+    forward, text = SLOTS[name]
+    module = type("Module", (Slotted,), {"forward": forward})()
+    with pytest.raises(LostwaxError, match=text):
+        lostwax.export(module, (X,), strict=True)
+    assert (module.n, module.words, module.kept) == (1, [0], None)
+
+
+def test_a_number_in_a_slot_is_told_of_and_put_back() -> None:
+    module = type("Module", (Slotted,), {"forward": counts_up})()
+    with pytest.warns(UserWarning, match="sets its attribute n, which was 1, to 2"):
+        lostwax.export(module, (X,))
+    assert module.n == 1
+
+
+def test_a_slot_that_has_changed_is_another_program() -> None:
+    module: Any = type("Module", (Slotted,), {"forward": lambda self, x: x * self.n})()
+    captured = lostwax.capture(module)
+    assert captured(X).equal(X)
+    module.n = 5
+    assert captured(X).equal(X * 5)
+
+
+class Listed(nn.Module, dict):  # type: ignore[type-arg]
+    """A module may be a container, too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.sum() > 0:
+            self["n"] = 2
+        else:
+            self["n"] = 3
+        return x * self["n"]
+
+
+def test_a_module_that_is_a_container_is_opened() -> None:
+    module = Listed()
+    module["n"] = 1
+    with pytest.raises(LostwaxError, match="data decide what is left in"):
+        lostwax.export(module, (X,))
+    assert module["n"] == 1
+
+
+LONG = [float(i) for i in range(300)]  # more than the small numbers, of which Python has one each
+
+
+def reads_long(x: Tensor) -> Tensor:
+    return x * LONG[299] if x.sum() > 0 else x + LONG[2]
+
+
+def loops_by_long(x: Tensor) -> Tensor:
+    while x.sum() < 10:
+        x = x + LONG[1]
+    return x
+
+
+@pytest.mark.parametrize("function", [reads_long, loops_by_long])
+def test_a_long_list_that_is_read_has_not_changed(function: Any) -> None:
+    program = lostwax.export(function, (X,)).module()
+    for x in (X, -X):
+        torch.testing.assert_close(program(x), function(x))
+
+
+def changes_long(x: Tensor) -> Tensor:
+    LONG[290] = 1.0
+    return x + LONG[290]
+
+
+def test_a_long_list_that_has_changed() -> None:
+    with pytest.raises(StrictError, match="LONG, a global of"):
+        lostwax.export(changes_long, (X,), strict=True)
+    assert LONG[290] == 290.0

@@ -8,7 +8,6 @@ know. Must not know of single operators.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -17,6 +16,7 @@ from torch import get_default_dtype
 
 from lostwax.errors import DataDependentError
 from lostwax.sym import BoolExpr, Expr, Size, decide, eq, expect, known, quotient
+from lostwax.sym.expressions.terms import common_factor
 from lostwax.types import (
     Sizes,
     TensorType,
@@ -410,21 +410,25 @@ def compare_strides(x: Size, y: Size, sizes: tuple[Size, Size] | None = None) ->
             return sign
     if sizes is not None:
         for a, b, count, sign in ((x, y, sizes[1], 1), (y, x, sizes[0], -1)):
-            if known(a >= b * count) is True:
+            rows = quotient(a, count)
+            if known(a >= b * count) is True or (rows is not None and _is_larger_product(rows, b)):
                 return sign
     return -1 if decide(x < y) else 1
 
 
 def _is_larger_product(a: Size, b: Size) -> bool:
-    """Is `a` a product with all the factors of `b` and more of them, `24*n` beside 23? The further
-    ones are sizes, and count as at least 1."""
-    if not isinstance(a, Expr) or len(a.terms) != 1:
+    """Is `a` at least `b` if the sizes that multiply all of it, and are not in `b`, are 1, `24*n`
+    beside 23, `s*n` beside `n - 1`?"""
+    if not isinstance(a, Expr):
         return False
     terms = b.terms if isinstance(b, Expr) else {(): b}
-    if len(terms) != 1:
-        return False
-    ((more, scale),), ((factors, least),) = a.terms.items(), terms.items()
-    return scale >= least > 0 and not Counter(factors) - Counter(more)
+    _, shared = common_factor(a.terms, terms)
+    a = a.divide_terms(1, shared)
+    b = b.divide_terms(1, shared) if isinstance(b, Expr) else b
+    inside = b.atoms() if isinstance(b, Expr) else ()
+    _, factors = common_factor(a.terms)
+    sizes = tuple(atom for atom in factors if atom not in inside)
+    return known(a.divide_terms(1, sizes) >= b) is True
 
 
 def preserved_strides(x: TensorType) -> Sizes | None:

@@ -537,3 +537,28 @@ def test_a_fake_kernel_has_its_context_also_after_the_capture() -> None:
     with fake.fake_mode:
         (size,) = positive(fake).shape
     assert isinstance(size, torch.SymInt)
+
+
+def _shift(x: Tensor, ends: Tensor) -> Tensor:
+    """As relative positions are aligned in Funnel and Transformer-XL."""
+    places = torch.arange(ends[0].item(), ends[1].item())
+    z = torch.stack([x[:, :, None] * places, x[:, :, None] + places]).transpose(0, 1)
+    b, k, s, n = z.shape
+    z = z.reshape(b, k, n, s)[:, :, 1:].reshape(b, k, s, n - 1)[..., :s]
+    return z * torch.ones(s, s)[:, : z.shape[-1]]
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_strides_with_sizes_that_are_differences(step: int) -> None:
+    """The order of `n - 1`, `b*s*n` and `s*n` where n is a difference of two items."""
+
+    def function(x: Tensor, ends: Tensor) -> Tensor:
+        return _shift(x[:, ::step], ends)
+
+    dims = {0: Dim("b"), 1: Dim("s", min=2)}, None
+    program = export(function, (torch.randn(2, 6), torch.tensor([3, 20])), dynamic_shapes=dims)
+    for *size, low, high in ((2, 6, 3, 20), (1, 4, 0, 9), (3, 2, 5, 9), (2, 5, -20, -2)):
+        x, ends = torch.randn(size), torch.tensor([low, high])
+        found, expected = program.module()(x, ends), function(x, ends)
+        assert torch.equal(found, expected)
+        assert found.stride() == expected.stride()

@@ -9,6 +9,7 @@ device. So no list of operators is needed. Must not cast anything itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +17,7 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.cache import cached, cached_by_identity
-from lostwax.errors import CaptureError, UnsupportedFakeError
+from lostwax.errors import UnsupportedFakeError
 from lostwax.fake import fallback
 from lostwax.fake.asked_tensor import is_marked_leaf
 from lostwax.fake.symbolic.node import wrap
@@ -61,10 +62,19 @@ def find_enabled() -> tuple[str, ...]:
     return tuple(filter(torch.is_autocast_enabled, DEVICES)) if _is_any_enabled() else ()
 
 
-def _find_enabled_on_entry() -> tuple[str, ...]:
+def find_enabled_on_entry() -> tuple[str, ...]:
     """The types of devices for which it was on before a dispatch switched it off."""
     with _AsOnEntry():
         return find_enabled()
+
+
+@contextmanager
+def enabled_as_on_entry() -> Iterator[None]:
+    """Inside, it is as it was before a dispatch switched it off."""
+    with ExitStack() as stack:
+        for device in find_enabled_on_entry():
+            stack.enter_context(torch.autocast(device, torch.get_autocast_dtype(device)))
+        yield
 
 
 def dispatch(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any, call: Run) -> Any:
@@ -72,7 +82,7 @@ def dispatch(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any, cal
     around = mode.casts
     if around is not None:  # it is a part of another operator
         return evaluate_part(mode, func, args, kwargs, call)
-    on = _find_enabled_on_entry()
+    on = find_enabled_on_entry()
     if not on:
         return call(func, args, kwargs)
     # On the CPU, C++ has already cast the arguments if it has an autocast kernel.
@@ -100,8 +110,9 @@ def evaluate_part(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any
                 return _run_kernel(mode, kernel, args, kwargs, call)
             finally:
                 mode.casts = around
-    if mode.portable and func.namespace not in _OF_TORCH and not there.isdisjoint(around):
-        _check_custom(func, args, kwargs)
+    whole = mode.higher_order.get("wrap_with_autocast")
+    if whole and not there.isdisjoint(around) and _may_cast_inside(func, args, kwargs):
+        return whole(mode, func, args, kwargs, call)
     return call(func, args, kwargs)
 
 
@@ -121,19 +132,13 @@ def _find_parts(func: OpOverload) -> Callable[..., Any]:
     return partial(func._op_dk, _PARTS)
 
 
-def _check_custom(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> None:
-    """Refuse a custom operator whose kernel may depend on autocast: a program calls it as a whole,
-    and without autocast."""
+def _may_cast_inside(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Is it a custom operator that a program calls as a whole, whose kernel may depend on
+    autocast?"""
+    if func.namespace in _OF_TORCH or fallback.is_composite(func):
+        return False
     given = (t.fake_type.dtype for t in _iterate_fakes((*args, *kwargs.values())))
-    if fallback.is_composite(func) or not any(d in CASTABLE for d in given):
-        return
-    name = func._schema.name
-    raise CaptureError.here(
-        f"{name} is called under torch.autocast, and does not say what it does there",
-        why="its kernel may call operators that autocast casts; a program runs it without",
-        instead=f'say it, torch.library.register_autocast("{name}", device_type, dtype): its '
-        "arguments are cast; or call it inside of torch.autocast(device_type, enabled=False)",
-    )
+    return any(dtype in CASTABLE for dtype in given)
 
 
 def _devices(args: Any, kwargs: dict[str, Any]) -> set[str]:

@@ -75,14 +75,19 @@ def _associative_scan(
     return pytree.tree_unflatten([each.movedim(0, dim) for each in out], structure)
 
 
-def _record_scan(tracer: Any, *args: Any) -> Any:
-    """A recurrent layer as a `scan`."""
-    from lostwax.capture.control.rows import record_scan
+def _record_by(module: str, name: str) -> Callable[..., Any]:
+    """Records by a function of `control/`, which is loaded then."""
 
-    return record_scan(tracer, *args)
+    def record(*args: Any) -> Any:
+        return getattr(import_module(f"{_CONTROL}.{module}"), name)(*args)
+
+    return record
 
 
-HIGHER_ORDER = {"scan": _record_scan}
+HIGHER_ORDER = {
+    "scan": _record_by("rows", "record_scan"),  # a recurrent layer
+    "wrap_with_autocast": _record_by("autocast", "record_under_autocast"),  # a custom operator
+}
 CODE_SWAPS = [
     CodeSwap(torch.cond, _hand_to("cond", "call_cond")),
     CodeSwap(CondOp.__call__, _hand_operator_to("cond", "record_cond")),

@@ -116,6 +116,13 @@ def run_subgraph(body: GraphModule, identifier: Any, *operands: Any) -> Any:
     return body.forward(*operands)
 
 
+def run_under_autocast(
+    device: str, dtype: Any, enabled: bool, cache: bool | None, body: GraphModule, *operands: Any
+) -> Any:
+    with torch.autocast(device, dtype, enabled, cache):
+        return body.forward(*operands)
+
+
 # ----------------------------------------------------------------------------------------- tensors
 
 
@@ -188,6 +195,7 @@ _RUNNERS: dict[str, Callable[..., Any]] = {
     "scan": run_scan,
     "associative_scan": run_associative_scan,
     "invoke_subgraph": run_subgraph,
+    "wrap_with_autocast": run_under_autocast,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from lostwax import Dim, capture, export, unflatten
+from lostwax import Dim, capture, export, load, save, unflatten
 from lostwax.errors import CaptureError, SettingsError
 from lostwax.fake import FakeTensorMode
 from lostwax.passes import ConstantFolding
@@ -101,21 +102,145 @@ def test_gradients(name: str, dims: Any) -> None:
     torch.testing.assert_close(*found)
 
 
-def test_an_operator_of_the_users_says_what_it_does() -> None:
-    @torch.library.custom_op("lostwax_test::product", mutates_args=())
-    def product(x: Tensor) -> Tensor:
+# ------------------------------------------------------------------------ operators of the user's
+
+
+@torch.library.custom_op("lostwax_test::product", mutates_args=())
+def product(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Its kernel has a product that autocast casts, and asks for autocast."""
+    return x @ y.mT, x.relu() + torch.is_autocast_enabled(x.device.type)
+
+
+def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+    x, y = ctx.saved_tensors
+    return grad.to(x.dtype) @ y, grad.to(x.dtype).mT @ x
+
+
+product.register_fake(lambda x, y: (x @ y.mT, x.relu()))
+product.register_autograd(
+    _differentiate, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+)
+
+
+def _repeat(self: Any, x: Tensor) -> Any:
+    return [product(x, x)[0] for _ in range(3)]
+
+
+def _choose(self: Any, x: Tensor) -> Any:
+    return product(x, x)[1] if x.sum() > 0 else x.sin()
+
+
+def _switch_off(self: Any, x: Tensor) -> Any:
+    with torch.autocast("cpu", enabled=False):
+        return product(x, x)
+
+
+def _cast_to_half(self: Any, x: Tensor) -> Any:
+    with torch.autocast("cpu", torch.float16):
+        return product(x, x)
+
+
+WHOLE: list[Callable[..., Any]] = [
+    lambda self, x: product(x, x),
+    lambda self, x: product(self.a(x).float(), x.flip(0)),
+    lambda self, x: product(x, x)[0].add_(1)[:, 1:],
+    lambda self, x: torch.cond(x.sum() > 0, lambda x: product(x, x)[1], torch.sin, (x,)),
+    _repeat,
+    _choose,
+    _switch_off,
+    _cast_to_half,
+]
+
+
+@pytest.mark.parametrize("forward", WHOLE)
+@pytest.mark.parametrize("dims", [None, ({0: Dim("n")},)], ids=["static", "dynamic"])
+def test_an_operator_of_the_users_is_called_under_autocast(
+    forward: Any, dims: Any, tmp_path: Path
+) -> None:
+    module = cast(forward, a=nn.Linear(4, 4))
+    program = export(module, (X,), dynamic_shapes=dims)
+    save(program, tmp_path / "program.pt2")
+    again = export(program.module(), (X,))
+    for each in (program, program.run_decompositions(), load(tmp_path / "program.pt2"), again):
+        ours = each.module()
+        for x in (X, -X):  # the second call is not compared with the fake kernel any more
+            torch.testing.assert_close(ours(x), module(x), rtol=0, atol=0)
+
+
+def test_so_it_is_when_torch_reads_the_file(tmp_path: Path) -> None:
+    module = cast(lambda self, x: product(x, x))
+    save(export(module, (X,)), tmp_path / "program.pt2")
+    theirs = torch.export.load(tmp_path / "program.pt2").module()
+    torch.testing.assert_close(theirs(X), module(X), rtol=0, atol=0)
+
+
+def test_gradients_of_an_operator_of_the_users() -> None:
+    module = cast(lambda self, x: product(self.a(x).float(), x), a=nn.Linear(4, 4))
+    ours, found = export(module, (X,)).module(), []
+    for each in (ours, module):
+        x = X.clone().requires_grad_()
+        each.zero_grad()
+        each(x)[0].float().square().sum().backward()
+        found.append([x.grad, *(p.grad for p in each.parameters())])
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+def test_an_operator_on_a_device_that_is_not_there() -> None:
+    def forward(self: Any, x: Tensor) -> Any:
+        with torch.autocast("cuda", BF16):
+            return product(x, x)
+
+    program = export(*on_cuda(lambda: Of(forward), (2, 4)))
+    assert dtypes(program) == [BF16, F32]
+    (node,) = program.graph.find_nodes(
+        op="call_function", target=torch.ops.higher_order.wrap_with_autocast
+    )
+    assert node.args[:4] == ("cuda", BF16, True, True)
+
+
+@torch.library.custom_op("lostwax_test::multiply_in_place", mutates_args=("x",))
+def multiply_in_place(x: Tensor) -> None:
+    x.copy_(x @ x)
+
+
+@torch.library.custom_op("lostwax_test::find_products", mutates_args=())
+def find_products(x: Tensor) -> Tensor:
+    return (x @ x).nonzero()
+
+
+@find_products.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size(), 2, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("operator", [multiply_in_place, find_products])
+def test_one_that_writes_or_has_sizes_of_data_says_what_it_does(operator: Any) -> None:
+    def forward(self: Any, x: Tensor) -> Any:
+        x = x.clone()
+        return operator(x), x
+
+    module, x = cast(forward), torch.randn(4, 4)
+    name = operator._qualname
+    with pytest.raises(CaptureError) as e:
+        export(module, (x,))
+    text = str(e.value)
+    assert f"{name} is called under torch.autocast, and does not say what it does" in text
+    assert "test_autocasting.py" in text
+    assert "returns new tensors, of sizes that do not depend on data" in text
+    assert f'torch.library.register_autocast("{name}"' in text
+    export(module, (x.double(),))  # which autocast does not cast
+
+
+def test_one_that_says_what_it_does_is_cast() -> None:
+    @torch.library.custom_op("lostwax_test::saying", mutates_args=())
+    def saying(x: Tensor) -> Tensor:
         return x @ x.mT
 
-    product.register_fake(lambda x: x @ x.mT)
-    module = cast(lambda self, x: product(x))
-    assert module(X).dtype is BF16  # in eager its kernel is under autocast
-    with pytest.raises(
-        CaptureError, match=r"product[\s\S]*test_autocasting.py[\s\S]*register_auto"
-    ):
-        export(module, (X,))
-    export(module, (X.double(),))
-    product.register_autocast("cpu", BF16)
+    saying.register_fake(lambda x: x @ x.mT)
+    saying.register_autocast("cpu", BF16)
+    module = cast(lambda self, x: saying(x))
     same(module, X)
+    assert not export(module, (X,)).graph.find_nodes(op="get_attr")
 
 
 # -------------------------------------------------------------------- a device that is not there

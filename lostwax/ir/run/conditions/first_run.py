@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lostwax.errors import WrongFakeError
 from lostwax.fake import FakeTensor, FakeTensorMode
+from lostwax.fake.autocast import enabled_as_on_entry
 from lostwax.fake.fallback import user_kernel
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.ir.graph.lookup import all_nodes
@@ -89,8 +90,9 @@ class _Comparing(TorchDispatchMode):
         nodes = self._nodes.get(custom) if isinstance(custom, OpOverload) else None
         if nodes is None:
             return func(*args, **kwargs)
-        declared = _ask_kernel(custom, given, kwargs)  # before the operator writes to its arguments
-        result = func(*args, **kwargs)
+        with enabled_as_on_entry():
+            declared = _ask_kernel(custom, given, kwargs)  # before it writes to its arguments
+            result = func(*args, **kwargs)
         found = _list_types(_leave_copies(func, custom, result))
         values = [_leave_copies(node.target, custom, node.meta.get("val")) for node in nodes]
         recorded = [_list_types(value) for value in values]

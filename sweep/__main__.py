@@ -81,8 +81,8 @@ def sweep(
     args, kwargs = setting.make_example(architecture)
     for mode in MODES:
         stage = "eager"
-        model.train(mode == "train")
         try:
+            prepare(architecture, model.train(mode == "train"), setting)
             eager = run(copy.deepcopy(model), args, kwargs, setting.make_context())
             before = {n: t.clone() for n, t in state(model).items()}
             stage = "export"
@@ -109,12 +109,18 @@ def sweep(
         except Exception as error:
             failed(row, mode, stage, error, verbose)
     if row.eval == "ok":
-        model.eval()
         try:
+            prepare(architecture, model.eval(), setting)
             row.dynamic = sweep_dynamic(architecture, model, setting)
         except Exception as error:
             failed(row, "dynamic", "wrong", error, verbose)
     return row
+
+
+def prepare(architecture: Architecture, model: nn.Module, setting: Setting) -> None:
+    if architecture.prepares:
+        run(model, *setting.make_example(architecture), setting.make_context())
+        model.zero_grad()
 
 
 def state(model: nn.Module) -> dict[str, Tensor]:

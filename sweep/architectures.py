@@ -31,6 +31,9 @@ class Architecture:
     dtype: torch.dtype = torch.float64
     least: int = 0
     """The least batch that the dynamic program is declared for: 1 or 2 where less is refused."""
+    prepares: bool = False
+    """Its first call in a mode changes its weights, later ones do not: it is called once before it
+    is exported, as the refusal says."""
 
 
 def _timm(name: str, side: int = 64, **options: Any) -> Architecture:
@@ -44,9 +47,10 @@ def _hf(
     refused: tuple[str, ...] = (),
     dtype: torch.dtype = torch.float64,
     least: int = 0,
+    prepares: bool = False,
     **config: Any,
 ) -> Architecture:
-    return Architecture("transformers", name, config, inputs, side, refused, dtype, least)
+    return Architecture("transformers", name, config, inputs, side, refused, dtype, least, prepares)
 
 
 # Sizes under the names that most configurations use.
@@ -181,7 +185,7 @@ ARCHITECTURES = [
     _hf("XLNetModel", vocab_size=99, d_model=32, n_layer=2, n_head=4, d_inner=37),
     _hf("YosoModel", **_TINY),
     _hf("MraModel", dtype=torch.float32, least=2, max_position_embeddings=64, **_TINY),
-    _hf("RwkvModel", attention_hidden_size=32, context_length=64, use_cache=False,
+    _hf("RwkvModel", prepares=True, attention_hidden_size=32, context_length=64, use_cache=False,
         **{k: v for k, v in _TINY.items() if k != "num_attention_heads"}),
     _hf("FunnelModel", vocab_size=99, d_model=32, n_head=4, d_head=8, d_inner=37,
         block_sizes=[1, 1], num_decoder_layers=1),

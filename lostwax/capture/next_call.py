@@ -66,7 +66,8 @@ def check_next_call(
             f"{difference}\n"
             "  why: of what the module keeps from call to call, a program keeps tensors alone\n"
             '  instead: keep it in a buffer, self.register_buffer("n", torch.zeros(())), and '
-            "compute with that"
+            "compute with that; or, if the first call alone is another one, call the module once "
+            "before it is exported"
         )
 
 

@@ -194,8 +194,36 @@ def test_a_number_that_the_next_call_reads_is_refused(body: Program, pattern: st
     ) as e:
         export(module, (X,))
     assert "keep it in a buffer, self.register_buffer" in str(e.value)
+    assert "call the module once before it is exported" in str(e.value)
     assert (vars(module.box), module.counts, vars(module)) == before
     assert COUNT == 0
+
+
+def test_a_module_that_its_first_call_prepares() -> None:
+    """As RWKV divides its weights once: after that call it is exported."""
+
+    class Prepared(Counting):
+        def __init__(self) -> None:
+            super().__init__(_prepare)
+            self.weight = nn.Parameter(torch.ones(2))
+
+    def _prepare(m: Any, x: Any) -> Any:
+        if not m.count:
+            with torch.no_grad():
+                m.weight.div_(2)
+            m.count = 1
+        return m.weight.sum() * x
+
+    module = Prepared()
+    with (
+        pytest.warns(UserWarning, match="sets its attribute count"),
+        pytest.raises(CaptureError, match="call the module once before it is exported"),
+    ):
+        export(module, (X,))
+    module(X)
+    program = export(module, (X,)).module()
+    for _ in range(2):
+        torch.testing.assert_close(program(X), module(X))
 
 
 def _nothing_reads_it(m: Any, x: Any) -> Any:

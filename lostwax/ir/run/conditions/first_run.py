@@ -9,6 +9,7 @@ very arguments. An operator in a branch is compared when it runs first. Must not
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -90,7 +91,7 @@ class _Comparing(TorchDispatchMode):
         nodes = self._nodes.get(custom) if isinstance(custom, OpOverload) else None
         if nodes is None:
             return func(*args, **kwargs)
-        with enabled_as_on_entry():
+        with enabled_as_on_entry() if func is custom else nullcontext():
             declared = _ask_kernel(custom, given, kwargs)  # before it writes to its arguments
             result = func(*args, **kwargs)
         found = _list_types(_leave_copies(func, custom, result))

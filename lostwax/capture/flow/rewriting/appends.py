@@ -19,18 +19,9 @@ from collections.abc import Collection, Iterator
 from itertools import count
 from typing import Any
 
-from lostwax.capture.flow.rewriting.exits import (
-    FUNCTIONS,
-    SCOPES,
-    assign,
-    find_stored,
-    hook,
-    iterate,
-    load,
-    locate,
-    walk_own,
-)
+from lostwax.capture.flow.rewriting.exits import assign, hook, iterate, load, locate
 from lostwax.capture.flow.rewriting.names import OVER
+from lostwax.capture.flow.rewriting.scopes import FUNCTIONS, SCOPES, find_stored, walk_own
 
 APPENDS, READS, GUARDED, RUNS = "appends", "reads", "guarded", "runs"
 """What is known of a loop: it appends to lists; its body reads what earlier turns have appended; it

@@ -14,17 +14,9 @@ from typing import Any, Protocol
 
 import torch
 
-from lostwax.capture.flow.rewriting.exits import (
-    COMPREHENSIONS,
-    assign,
-    find_stored,
-    hook,
-    load,
-    locate,
-    locate_all,
-    map_blocks,
-)
+from lostwax.capture.flow.rewriting.exits import assign, hook, load, locate, locate_all, map_blocks
 from lostwax.capture.flow.rewriting.names import GENERATOR, ITEM, ITEMS, PART, TRUTH
+from lostwax.capture.flow.rewriting.scopes import COMPREHENSIONS, find_stored
 from lostwax.capture.flow.rewriting.shadows import Meanings
 
 Block = list[ast.stmt]
@@ -309,10 +301,10 @@ def _has_filters(each: Any) -> bool:
 
 
 def _takes_one(function: ast.Lambda) -> bool:
-    """Has it one argument, of which nothing is special?"""
+    """Has it one argument, of which nothing is special, and no other variable?"""
     given = function.args
     others = (*given.posonlyargs, *given.kwonlyargs, *given.defaults, given.vararg, given.kwarg)
-    return len(given.args) == 1 and not any(others)
+    return len(given.args) == 1 and not any(others) and not find_stored([function.body])
 
 
 _EMPTY: dict[Any, Callable[[], ast.expr]] = {

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
 from lostwax.capture.flow.rewriting.names import LEFT, RESULT
+from lostwax.capture.flow.rewriting.scopes import SCOPES, find_stored
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _MOST = 1_000
 """So many statements a function has at most, when what follows an `if` is in both sides: models
@@ -335,44 +334,6 @@ def _takes_all(case: ast.match_case) -> bool:
     return isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and not case.guard
 
 
-def find_stored(parts: Iterable[ast.AST], outside: frozenset[str] = frozenset()) -> list[str]:
-    """The variables of the function that these may set, `outside` aside."""
-    found: dict[str, None] = {}
-    left: list[ast.AST] = list(parts)
-    while left:
-        node = left.pop()
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            found[node.id] = None
-        elif isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-            found[node.name] = None
-            continue
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            found[node.name] = None
-        elif isinstance(node, ast.alias):
-            found[(node.asname or node.name).split(".")[0]] = None
-        elif isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
-            found[node.name] = None
-        elif isinstance(node, ast.MatchMapping) and node.rest:
-            found[node.rest] = None
-        if isinstance(node, ast.Lambda):
-            continue
-        if isinstance(node, COMPREHENSIONS):  # its variables are its own, but for `:=`
-            left += [n for n in ast.walk(node) if isinstance(n, ast.NamedExpr)]
-            continue
-        left += ast.iter_child_nodes(node)
-    return sorted(found.keys() - outside)
-
-
-def walk_own(function: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a function, without those of functions within it."""
-    left = list(ast.iter_child_nodes(function))
-    while left:
-        node = left.pop()
-        yield node
-        if not isinstance(node, SCOPES):
-            left += ast.iter_child_nodes(node)
-
-
 def map_blocks(statement: Any, function: Callable[[list[ast.stmt]], Sequence[ast.stmt]]) -> bool:
     """Let a function make the blocks that stand in a statement. Returns whether there is one; those
     of a function or a class are its own."""
@@ -384,9 +345,6 @@ def map_blocks(statement: Any, function: Callable[[list[ast.stmt]], Sequence[ast
                 setattr(holder, name, function(block))
                 has_blocks = True
     return has_blocks
-
-
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 # ------------------------------------------------------------------------------------ making nodes

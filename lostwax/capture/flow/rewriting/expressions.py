@@ -21,12 +21,9 @@ from lostwax.capture.flow.rewriting.comprehensions import (
     join_yields,
 )
 from lostwax.capture.flow.rewriting.exits import (
-    COMPREHENSIONS,
     HOOKS,
-    SCOPES,
     AskingWhile,
     assign,
-    find_stored,
     hook,
     is_hook,
     load,
@@ -44,6 +41,7 @@ from lostwax.capture.flow.rewriting.picks import (
     put_index,
     write_for_each,
 )
+from lostwax.capture.flow.rewriting.scopes import COMPREHENSIONS, SCOPES, find_stored
 from lostwax.capture.flow.rewriting.shadows import UNKNOWN, Meanings
 
 Block = list[ast.stmt]

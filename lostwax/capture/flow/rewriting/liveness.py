@@ -7,42 +7,27 @@ read. Must not change the tree.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from lostwax.capture.flow.rewriting.exits import (
+from lostwax.capture.flow.rewriting.exits import LOOPS, Loop
+from lostwax.capture.flow.rewriting.scopes import (
     COMPREHENSIONS,
     FUNCTIONS,
-    LOOPS,
+    NONE,
     SCOPES,
-    Loop,
+    Names,
+    find_captured,
+    find_loads,
     find_stored,
     walk_own,
 )
-
-Names = frozenset[str]
-NONE: Names = frozenset()
 
 
 def note_live(function: ast.FunctionDef) -> None:
     """Give each `if` and each loop of a function the attribute `live`, the names that are read
     after it; loops also `live_inside`, those that the next iteration reads."""
     _Liveness(function).go_through(function.body, NONE)
-
-
-def find_captured(function: ast.FunctionDef, outside_of: ast.AST | None = None) -> Names:
-    """The names that are in functions within a function: who knows when these run. Not those in
-    functions within a loop: no turn hands on a function, so they are gone when it ends."""
-    left: list[ast.AST] = [function]
-    found: set[str] = set()
-    while left:
-        node = left.pop()
-        if node is outside_of:
-            continue
-        if isinstance(node, SCOPES) and node is not function:
-            found |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-        left += ast.iter_child_nodes(node)
-    return frozenset(found)
 
 
 def find_nonlocal(function: ast.FunctionDef) -> Names:
@@ -55,7 +40,7 @@ class _Liveness:
     def __init__(self, function: ast.FunctionDef) -> None:
         self._function = function
         self._around = find_nonlocal(function)
-        self.captured = find_captured(function) | self._around
+        self.captured = find_captured(function.body) | self._around
 
     def go_through(self, block: Sequence[ast.stmt], after: Names, always: Names = NONE) -> Names:
         """The names that are read from a block on, if these are after it. `always`: those which may
@@ -100,7 +85,8 @@ class _Liveness:
             if before <= head:
                 break
             head |= before
-        captured = find_captured(self._function, outside_of=loop) | self._around
+        # No turn hands on a function, so those within the loop are gone when it ends.
+        captured = find_captured(self._function.body, outside_of=loop) | self._around
         loop.live, loop.live_inside = after | captured, head | captured  # type: ignore[attr-defined]
         return head
 
@@ -113,18 +99,6 @@ class _Liveness:
             raised |= find_loads([handler.type] if handler.type else [])
         inside = self.go_through(each.orelse, end, always | end)
         return self.go_through(each.body, inside, always | raised) | raised
-
-
-def find_loads(parts: Iterable[ast.AST]) -> Names:
-    """The names that are read, or changed in place, or deleted somewhere in these."""
-    found: set[str] = set()
-    for part in parts:
-        for node in ast.walk(part):
-            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
-                found.add(node.id)
-            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-                found.add(node.target.id)
-    return frozenset(found)
 
 
 def find_set(each: ast.stmt) -> Names:

@@ -15,8 +15,9 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lostwax.capture.flow.rewriting.exits import assign, find_stored, load, locate_all, map_blocks
+from lostwax.capture.flow.rewriting.exits import assign, load, locate_all, map_blocks
 from lostwax.capture.flow.rewriting.names import PART, TRUTH
+from lostwax.capture.flow.rewriting.scopes import find_stored
 
 Block = list[ast.stmt]
 

@@ -20,7 +20,8 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lostwax.capture.flow.rewriting.exits import SCOPES, hook_value, load, locate, map_blocks
+from lostwax.capture.flow.rewriting.exits import hook_value, load, locate, map_blocks
+from lostwax.capture.flow.rewriting.scopes import SCOPES
 
 Place = tuple[int, int, int, int]
 """Where an expression begins and ends: lines and columns, as `ast` counts them."""

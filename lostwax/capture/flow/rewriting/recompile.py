@@ -20,21 +20,14 @@ from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
 from lostwax.capture.flow.rewriting.appends import append_in_place, guard_loops
-from lostwax.capture.flow.rewriting.exits import (
-    HOOKS,
-    SCOPES,
-    NotRewritable,
-    assign,
-    locate,
-    lower_exits,
-    walk_own,
-)
+from lostwax.capture.flow.rewriting.exits import HOOKS, NotRewritable, assign, locate, lower_exits
 from lostwax.capture.flow.rewriting.expressions import take_apart
 from lostwax.capture.flow.rewriting.liveness import note_live
 from lostwax.capture.flow.rewriting.names import GENERATOR
 from lostwax.capture.flow.rewriting.picks import Pick, Place, find_element, mark_elements
 from lostwax.capture.flow.rewriting.raises import lower_raises
 from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, mark_lists
+from lostwax.capture.flow.rewriting.scopes import SCOPES, walk_own
 from lostwax.capture.flow.rewriting.shadows import Meanings, Shadows
 from lostwax.capture.python.identities import ask_identities
 from lostwax.collector import list_functions

@@ -15,19 +15,18 @@ from typing import Any
 
 from lostwax.capture.flow.rewriting.appends import APPENDS, GUARDED, READS, RUNS
 from lostwax.capture.flow.rewriting.exits import (
-    FUNCTIONS,
     Loop,
     NotRewritable,
     assign,
-    find_stored,
     hook,
     hook_value,
     is_hook,
     load,
     locate,
 )
-from lostwax.capture.flow.rewriting.liveness import Names, find_loads, find_nonlocal
+from lostwax.capture.flow.rewriting.liveness import find_nonlocal
 from lostwax.capture.flow.rewriting.names import ITEMS
+from lostwax.capture.flow.rewriting.scopes import FUNCTIONS, Names, find_loads, find_stored
 
 
 def add_hooks(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from lostwax.capture.flow.rewriting.exits import FUNCTIONS, SCOPES
+from lostwax.capture.flow.rewriting.scopes import FUNCTIONS, SCOPES
 
 _Place = tuple[int, int]
 """Where a function stands in its file: copies of it stand there, too."""

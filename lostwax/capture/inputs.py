@@ -364,22 +364,30 @@ class CaptureInputs:
         ran: Sequence[FunctionType],
     ) -> None:
         """Refuse state of which data decide whether it is one tensor with something else when the
-        call is over, if the next call would write to one, and so to the other. `ran` are the
-        user's functions that ran."""
-        tracer = self.tracer
-        if not tracer.sharing.ties:
+        call is over, if the next call would write to one, and so to the other, or tells the two
+        apart (`self.a is self.b`). `ran` are the user's functions that ran."""
+        tracer, ties = self.tracer, self.tracer.sharing.ties
+        if not ties:
             return
         now = [tracer.adopt(reassigned.get(slot.name, fake)) for slot, fake in self.slots]
         results = [tracer.adopt(out) for out in outputs if isinstance(out, torch.Tensor)]
         held = [
             (slot, tensor.tracked.root) for (slot, _), tensor in zip(self.slots, now, strict=True)
         ]
-        written = {slot for slot, fake in self.slots if self._roots[id(fake)].version}
-        for slot, root in held:
+        first = [self._roots[id(fake)] for _, fake in self.slots]
+        written = {slot for (slot, _), root in zip(held, first, strict=True) if root.version}
+        groups = ties.group(zip(first, (root for _, root in held), strict=True))
+        given = {
+            self._roots[id(fake)] for _, _, fake in self.own_inputs() if id(fake) in self._roots
+        }
+        find_told_apart = tracer.observer.questions.find_told_apart
+        for (slot, root), group in zip(held, map(groups.__getitem__, first), strict=True):
             for what, is_seen in self._find_tied(slot, root, held, results, written):
-                if is_seen:
+                others = given if what == _RESULT else group  # which may be passed in again
+                asked = None if is_seen else find_told_apart(group, others, ties.list_shown)
+                if is_seen or asked is not None:
                     line = line_that_sets(slot.name.rpartition(".")[2], ran)
-                    state_views.refuse_tied(slot.kind, slot.name, what, line)
+                    state_views.refuse_tied(slot.kind, slot.name, what, line, asked)
                 note_change(f"the {slot.kind} {slot.name} may become one tensor with {what}")
 
     def _find_tied(
@@ -402,7 +410,7 @@ class CaptureInputs:
         for result in results:
             its = result.tracked.root
             if its is not root and (root in ties or its in ties) and ties.may_be_one(root, its):
-                yield "a result", is_written
+                yield _RESULT, is_written
 
     def _is_read_elsewhere(self, root: Root, fake: FakeTensor, held: FakeTensor) -> bool:
         """Does the program read replaced state through a view from before the call, or from another
@@ -427,5 +435,6 @@ def _repeat_by_kind(parameter: str, buffer: str, parameters: int, count: int) ->
     return [parameter] * parameters + [buffer] * (count - parameters)
 
 
+_RESULT = "a result"
 _VERSION, _TRACKED = attrgetter("version"), attrgetter("tracked")
 _FAKE_TYPE, _TYPE = attrgetter("fake_type"), attrgetter("type")

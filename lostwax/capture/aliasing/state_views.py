@@ -143,15 +143,20 @@ def refuse_old_shown(root: Root) -> NoReturn:
     )
 
 
-def refuse_tied(kind: str, name: str, other: str, line: Location | None) -> NoReturn:
+def refuse_tied(
+    kind: str, name: str, other: str, line: Location | None, asked: Location | str | None
+) -> NoReturn:
+    """`asked`: where they are told apart, if that is why."""
     at = "" if line is None else f"\n  at {line}"
+    why = "where they are, what is written to one later shows in the other; a program keeps two"
+    instead = f"clone it, self.{name} = x.clone(), or return x.clone(); or write into it, "
+    instead += f"self.{name}.copy_(x)"
+    if asked is not None:
+        why = f"a program keeps two, and where they are one, the next call would find one at {asked}"
+        instead += "; or keep in a buffer which way was gone, and ask that"
     raise CaptureError(
         f"data decide whether the {kind} {name} and {other} are one tensor when the call is over."
-        f"{at}\n"
-        "  why: where they are, what is written to one later shows in the other; a program keeps "
-        "two\n"
-        f"  instead: clone it, self.{name} = x.clone(), or return x.clone(); or write into it, "
-        f"self.{name}.copy_(x)"
+        f"{at}\n  why: {why}\n  instead: {instead}"
     )
 
 

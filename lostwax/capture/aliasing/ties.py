@@ -7,7 +7,7 @@ that a call can go; after `a, b = b, a` on one side they never are. Must not dec
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import product
 from typing import Any
 
@@ -49,6 +49,16 @@ class Ties:
             for shown in self._ways.get(at, {}).values():
                 left += [each for each in shown if each not in seen]
                 seen.update(shown)
+
+    def group(self, held: Iterable[tuple[Root, Root]]) -> dict[Root, set[Root]]:
+        """What may be one in some later call. `held`: what is in each place at first, and when the
+        call is over."""
+        found: dict[Root, set[Root]] = {}
+        for first, last in held:
+            shown = {first, *self.list_shown(last)}
+            whole = shown.union(*(found.get(each, ()) for each in shown))
+            found |= dict.fromkeys(whole, whole)
+        return found
 
     def may_be_one(self, one: Root, other: Root) -> bool:
         """Is there a way on which the two are one?"""

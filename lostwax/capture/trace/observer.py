@@ -85,6 +85,9 @@ class CaptureObserver(Observer):
                 self.questions.note_object(fake, user_location())
             else:
                 self._note(fake, what, user_location())
+        elif what == IDENTITY and self._is_noting() and fake.tracked is not None:
+            self._tracer.sharing.check_one(what, fake.tracked.root)
+            self.questions.note_told_apart(fake, user_location())
 
     def note_missing(self, fake: FakeTensor, name: str) -> None:
         if name or is_asked_by_user():

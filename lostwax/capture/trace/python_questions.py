@@ -3,12 +3,13 @@
 
 The answers are baked into the program. Here such questions are noted; at the end they tell what a
 call of the program must check. What torch's own code asks changes how something is computed, not
-what, and is not noted. Must not record anything.
+what, and is not noted, but for tensors that it tells apart. Must not record anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import combinations
 from typing import Any, NamedTuple, NoReturn
 
 from lostwax.capture.trace.gradient_reach import gradient_sources
@@ -24,7 +25,7 @@ from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.data import Answer, Assumption, Ref
 from lostwax.ir.run.conditions.answers import ATTRIBUTE, GRADIENTS, ONE, PLAIN, answer
 from lostwax.ir.trace.log import Value
-from lostwax.ir.trace.views import Tracked
+from lostwax.ir.trace.views import Root, Tracked
 from lostwax.location import Location
 
 OF_GRADIENTS = ("requires_grad", "is_leaf", "grad_fn is None", GRADIENTS)
@@ -61,6 +62,8 @@ class QuestionLog:
         """The tensors of which was asked which object they are (`id(x)`, `{x}`), and where."""
         self._pairs: dict[tuple[int, int], tuple[FakeTensor, FakeTensor, Location | str]] = {}
         """The tensors of which was asked whether they are one (`x is y`), and where."""
+        self._told_apart: dict[Root, Location] = {}
+        """Those that torch has told apart for the user (`self.buffers()` has each once)."""
 
     def note(
         self,
@@ -112,6 +115,22 @@ class QuestionLog:
     def note_pair(self, one: FakeTensor, other: FakeTensor, where: Location | str) -> None:
         """`one is other` was asked."""
         self._pairs.setdefault((id(one), id(other)), (one, other, where))
+
+    def note_told_apart(self, fake: FakeTensor, where: Location) -> None:
+        self._told_apart.setdefault(fake.tracked.root, where)
+
+    def find_told_apart(
+        self, ones: Set[Root], others: Set[Root], shown: Callable[[Root], Iterable[Root]]
+    ) -> Location | str | None:
+        """Where one of these was told apart from one of the others; None if nowhere. `shown` lists
+        what a tensor may be."""
+        pairs = [(a.tracked.root, b.tracked.root, at) for a, b, at in self._pairs.values()]
+        pairs += [(a, b, at) for (a, _), (b, at) in combinations(self._told_apart.items(), 2)]
+        for one, other, where in pairs:
+            for a, b in ((one, other), (other, one)) if one is not other else ():
+                if not (ones.isdisjoint(shown(a)) or others.isdisjoint(shown(b))):
+                    return where
+        return None
 
     def __bool__(self) -> bool:
         return bool(self._notes or self._modes or self._pairs)

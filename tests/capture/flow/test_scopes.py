@@ -18,7 +18,12 @@ import pytest
 import torch
 
 import lostwax
-from lostwax.capture.flow.rewriting.scopes import find_captured, find_loads, find_stored
+from lostwax.capture.flow.rewriting.scopes import (
+    COMPREHENSIONS,
+    find_captured,
+    find_loads,
+    find_stored,
+)
 
 INPUTS = [torch.tensor(each) for each in ([1.0, 2.0], [-1.0, -2.0], [3.0, 0.0], [0.0, 0.0])]
 
@@ -114,8 +119,6 @@ def test_a_variable_is_read_and_set_wherever_it_is_named(number: int) -> None:
 
 # ------------------------------------------------------------------------ Python's tables of names
 
-_COMPREHENSIONS = ("listcomp", "setcomp", "dictcomp", "genexpr")
-
 
 def _walk_tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
     for each in table.get_children():
@@ -128,20 +131,8 @@ def _list_names(table: symtable.SymbolTable, question: str) -> set[str]:
 
 
 def _find_captured(table: symtable.SymbolTable) -> set[str]:
-    """Of the functions and classes in a table, past comprehensions."""
-    found: set[str] = set()
-    for each in table.get_children():
-        if each.get_name() in _COMPREHENSIONS:
-            found |= _find_captured(each) - _list_names(each, "is_local")
-        else:
-            found |= _list_names(each, "is_free")
-    return found
-
-
-def _find_read(table: symtable.SymbolTable) -> set[str]:
-    """In a table, and in those of comprehensions."""
-    inner = [each for each in table.get_children() if each.get_name() in _COMPREHENSIONS]
-    return _list_names(table, "is_referenced").union(*map(_find_read, inner))
+    """Of the functions and classes in a table."""
+    return set().union(*(_list_names(each, "is_free") for each in table.get_children()))
 
 
 @pytest.mark.parametrize("module", [functools, dataclasses, contextlib])
@@ -157,11 +148,12 @@ def test_names_are_those_of_pythons_tables(module: Any) -> None:
         if not isinstance(node, ast.FunctionDef) or (node.name, node.lineno) not in tables:
             continue
         table, inside = tables[node.name, node.lineno], [*ast.walk(node)]
-        # Since 3.12 Python has the variables of comprehensions among the function's own.
-        targets = [n.target for n in inside if isinstance(n, ast.comprehension)]
-        own = _list_names(table, "is_local") - {*find_stored(targets)}
+        # Since 3.12 Python mixes the names in comprehensions with the function's own.
+        comprehensions = [n for n in inside if isinstance(n, COMPREHENSIONS)]
+        own = _list_names(table, "is_local")
+        own -= {n.id for each in comprehensions for n in ast.walk(each) if isinstance(n, ast.Name)}
         captured = own & _find_captured(table)
-        read = _find_read(table)
+        read = _list_names(table, "is_referenced")
         assert find_captured(node.body) & own == captured
         # (To Python, what is changed in place or deleted is not read.)
         changed = find_loads([n for n in inside if isinstance(n, (ast.AugAssign, ast.Delete))])

@@ -1,5 +1,6 @@
 """State that is one tensor with something else after the call, where data decide so: a write in the
-next call would show in both. Refused; but for what no call writes to, and what is only swapped."""
+next call would show in both, and `a is b` would be true. Refused; but for what no call writes to,
+nor tells apart, and what is only swapped."""
 
 from __future__ import annotations
 
@@ -174,6 +175,97 @@ def test_state_that_data_tie_is_refused(body: Program, which: str) -> None:
         export(Keeping(body), (X,))
 
 
+def _asked(ask: Program, *, ties: Program | None = None) -> Program:
+    """What asks, and then ties."""
+
+    def body(m: Any, x: Any) -> Any:
+        found = ask(m, x)
+        if ties is not None:
+            ties(m, x)
+        elif x.sum() > 0:
+            m.a = m.b
+        return x * found
+
+    return body
+
+
+def _asked_afterwards(m: Any, x: Any) -> Any:
+    if x.sum() > 0:
+        m.a = m.b
+    return x * (m.a is m.b)
+
+
+def _asked_in_the_condition(m: Any, x: Any) -> Any:
+    if x.sum() < 0 or m.a is m.b:
+        m.a = m.b
+        m.c = x * 2
+    return m.c * 1
+
+
+def _over_two_calls(m: Any, x: Any) -> None:
+    if x.sum() > 5:
+        m.c = m.a
+    if x.sum() < 0:
+        m.a = m.b
+
+
+def _swaps_what_is_tied(m: Any, x: Any) -> None:
+    if x.sum() > 5:
+        m.a, m.b = m.b, m.a
+    if x.sum() < 0:
+        m.c = m.b
+
+
+def _loop(m: Any, x: Any) -> None:
+    n = x.sum()
+    while n > 0:
+        m.a = m.b
+        n = n - 4
+
+
+def _tie_to_table(m: Any, x: Any) -> None:
+    if x.sum() > 0:
+        m.a = m.table
+
+
+TOLD_APART: list[tuple[Program, str]] = [
+    (_asked_afterwards, r"x \* \(m\.a is m\.b\)"),
+    (_asked_in_the_condition, r"if x\.sum\(\) < 0 or m\.a is m\.b:"),
+    (_asked(lambda m, x: m.a is m.b), r"m\.a is m\.b"),
+    (_asked(lambda m, x: m.a is not m.b), r"m\.a is not m\.b"),
+    (_asked(lambda m, x: any(b is m.b for b in (m.a, m.c))), r"b is m\.b"),
+    (_asked(lambda m, x: id(m.a) == id(m.b)), r"id\(m\.a\)"),
+    (_asked(lambda m, x: len({m.a, m.b})), r"\{m\.a, m\.b\}"),
+    (_asked(lambda m, x: {m.a: 2}.get(m.b, 3)), r"\{m\.a: 2\}"),
+    (_asked(lambda m, x: len([*m.buffers()])), r"m\.buffers\(\)"),
+    (_asked(lambda m, x: m.a is m.b, ties=_loop), r"m\.a is m\.b"),
+    (_asked(lambda m, x: m.a is m.table, ties=_tie_to_table), r"m\.a is m\.table"),
+    (_asked(lambda m, x: m.c is m.b, ties=_over_two_calls), r"m\.c is m\.b"),
+    (_asked(lambda m, x: m.c is m.a, ties=_swaps_what_is_tied), r"m\.c is m\.a"),
+]
+
+
+@pytest.mark.parametrize(("body", "line"), TOLD_APART)
+def test_state_that_data_tie_and_the_call_tells_apart_is_refused(body: Program, line: str) -> None:
+    pattern = (
+        r"data decide whether the buffer [abc] and the (buffer|constant) .* are one tensor when "
+        r"the call is over\.\n"
+        r"  at .*test_ties\.py.*\n  why: a program keeps two, and where they are one, the next "
+        rf"call would find one at .*test_ties\.py.*{line}.*\n"
+        r"  instead: clone it.*; or keep in a buffer which way was gone, and ask that"
+    )
+    with pytest.raises(CaptureError, match=pattern):
+        export(Keeping(body), (X,))
+
+
+def _buffers_of_what_is_tied_for_a_while(m: Any, x: Any) -> Any:
+    if x.sum() > 0:
+        m.a = m.b
+    count = len([*m.buffers()])
+    m.a = x * 2
+    return x * count
+
+
 def _cloned(m: Any, x: Any) -> Any:
     m.b.add_(x)
     if x.sum() > 0:
@@ -251,7 +343,9 @@ def _also_returned(m: Any, x: Any) -> Any:
 
 APART: list[Program] = [
     _cloned, _only_replaced, _swapped, _rotated, _swapped_in_a_loop, _shifted_in_a_loop, _copied,
-    _flipped, _table, _also_returned,
+    _flipped, _table, _also_returned, _buffers_of_what_is_tied_for_a_while,
+    _asked(lambda m, x: m.a is m.c), _asked(lambda m, x: m.a is m.table),
+    _asked(lambda m, x: m.a is m.b, ties=_swapped), _asked(lambda m, x: m.a is None),
 ]  # fmt: skip
 
 

@@ -5,10 +5,11 @@
 
 What programs are made of stands in `flow_programs.py`. Each is called on several inputs in a row,
 so that many paths are taken and what one call leaves is found by the next; compared are results,
-buffers, what became of the arguments, and gradients. An export is right, or refuses with an error
-of lostwax's: all else is a failure. "checked": the program refuses a call in words. "told": the
-export has warned that the program does not keep what the module keeps, and each first call is
-right. Exits with 1 if anything was wrong.
+buffers, what became of the arguments, and gradients (those of the values that the forward has
+read, also where eager reads what was written since past autograd: docs/export.md). An export is
+right, or refuses with an error of lostwax's: all else is a failure. "checked": the program refuses
+a call in words. "told": the export has warned that the program does not keep what the module keeps,
+and each first call is right. Exits with 1 if anything was wrong.
 """
 
 from __future__ import annotations
@@ -248,9 +249,12 @@ class Told:
 
 
 def _call(module: Any, leaves: list[Tensor], arguments: list[Any]) -> Told:
+    is_truth = isinstance(module, Base)
+    saving = torch.autograd.graph.saved_tensors_hooks(_copy, lambda saved: saved)
     try:
         with limit(5):
-            result = module(*arguments)
+            with saving if is_truth else contextlib.nullcontext():
+                result = module(*arguments)
             changed = pytree.tree_map_only(Tensor, _copy, (result, arguments))
             buffers = {
                 name: _copy(each) for name, each in module.named_buffers(remove_duplicate=False)

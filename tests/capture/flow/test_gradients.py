@@ -406,3 +406,86 @@ def test_what_is_handed_through_in_a_program_that_differentiates() -> None:
         export(program, (torch.ones(2, requires_grad=True),))
     assert "z = z + 1" in str(error.value)
     assert "give it detached tensors, x.detach()" in str(error.value)
+
+
+# ------------------------------------------------------- values that are written to past autograd
+
+
+class Holding(nn.Module):
+    """Keeps `self.w.data`, whose writes autograd does not count."""
+
+    def __init__(self, body: Callable[[Any, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.w, self.body = nn.Parameter(torch.tensor([0.5, 2.0, 3.0])), body
+        self.register_buffer("u", torch.tensor([1.0, 2.0, 3.0]))
+        self.part = self.w.data[:1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(self, x)
+
+
+def read_by_an_operator(m: Any, x: Tensor) -> Tensor:
+    y = torch.cond(x.sum() > 1, lambda a: a * 2, lambda a: a * m.part, (x,))
+    with torch.no_grad():
+        m.w.mul_(0.5)
+    return y  # type: ignore[no-any-return]
+
+
+def read_in_a_side(m: Any, x: Tensor) -> Tensor:
+    y = x * 2 if x.sum() > 1 else x * m.part
+    with torch.no_grad():
+        m.w.mul_(0.5)
+    return y
+
+
+def read_in_a_loop(m: Any, x: Tensor) -> Tensor:
+    n = x.sum()
+    while n < 4:
+        x, n = x * m.part, n + 3
+    with torch.no_grad():
+        m.w.add_(1)
+    return x
+
+
+def written_in_a_side(m: Any, x: Tensor) -> Tensor:
+    y = x * m.part * m.u
+    if x.sum() > 1:
+        with torch.no_grad():
+            m.w.mul_(0.5)
+        m.u.data.add_(1)
+    return y
+
+
+def written_in_a_loop(m: Any, x: Tensor) -> Tensor:
+    y, n = x * m.u, x.sum()
+    while n < 4:
+        m.u.data.add_(1)
+        y, n = y * m.u.data, n + 3
+    return y
+
+
+@pytest.mark.parametrize(
+    ("body", "truth"),
+    [
+        (read_by_an_operator, read_in_a_side),  # eager compiles the operator, which takes long
+        *((each, each) for each in (read_in_a_side, read_in_a_loop)),
+        *((each, each) for each in (written_in_a_side, written_in_a_loop)),
+    ],
+)
+def test_a_backward_reads_what_the_forward_has_read(body: Any, truth: Any) -> None:
+    """Eager would read what was written since; here it keeps copies."""
+    saving = torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t)
+    module, examples = (
+        Holding(truth),
+        (torch.ones(3), -torch.ones(3), torch.tensor([3.0, 0.0, 1.0])),
+    )
+    run = export(Holding(body), (examples[0].clone().requires_grad_(),)).module()
+    for example in (*examples, *examples):
+        x, again = (example.clone().requires_grad_() for _ in range(2))
+        with saving:
+            want = module(x)
+        got = run(again)
+        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(
+            torch.autograd.grad(got.sum(), again), torch.autograd.grad(want.sum(), x)
+        )

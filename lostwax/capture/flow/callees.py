@@ -40,11 +40,15 @@ def find_callee(function: Any, is_asked: bool = False) -> Any:
     there is nothing else. `is_asked`: only the truth of what it returns counts."""
     row = _find_row(function, _FUNCTIONS, _METHODS_OF_TENSORS)
     if row is None:
-        inner = find_callee(function.func, is_asked) if type(function) is partial else None
-        is_same = inner is None or inner is function.func
-        return function if is_same else partial(inner, *function.args, **function.keywords)
+        return _find_inside(function, is_asked) if type(function) is partial else function
     call = partial(row.call, function) if row.takes_original else row.call
     return partial(_read, call) if row.is_truth and not is_asked else call
+
+
+def _find_inside(function: partial[Any], is_asked: bool) -> Any:
+    found = find_callee(function.func, is_asked)
+    is_same = found is function.func
+    return function if is_same else partial(found, *function.args, **function.keywords)
 
 
 def find_source(function: Any) -> Any:

@@ -178,7 +178,12 @@ class ObjectContents(NamedTuple):
 def open_value(value: Any) -> ObjectContents:
     """What is in an object; nothing in one that leads nowhere."""
     opener = OPENERS[type(value)]
-    return _NOTHING if opener is None else opener(value)
+    if opener is None:
+        return _NOTHING
+    found = opener(value)
+    if not CLASSES[type(value)]:
+        return found
+    return found._replace(leads=[*found.leads, (".__class__", type(value))])
 
 
 def _open_container(value: Any) -> ObjectContents:
@@ -198,8 +203,7 @@ def _open_object(value: Any) -> ObjectContents:
     made_of = [each for each in parts(value) if not isinstance(each, tuple)]
     holders = [*hidden.holders, Fixed(value, CLASS), *made_of]
     inside = enumerate(members(value)) if isinstance(value, tuple) else ()
-    leads = [*hidden.leads, *((f"[{i}]", each) for i, each in inside), (".__class__", type(value))]
-    return ObjectContents(holders, leads, True)
+    return ObjectContents(holders, [*hidden.leads, *((f"[{i}]", each) for i, each in inside)], True)
 
 
 def _open_hidden(value: Any) -> ObjectContents:

@@ -11,10 +11,11 @@ from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from lostwax.capture.heap.contents import find_change, key_of, list_items
-from lostwax.capture.heap.edges import HAS_UNSNAPSHOTTED_STATE, OBJECTS, is_object
+from lostwax.capture.heap.edges import CLASSES, HAS_UNSNAPSHOTTED_STATE, OBJECTS, is_object
 from lostwax.capture.heap.hidden import CLASS, Fixed
 from lostwax.capture.heap.holders import CONTAINERS, MISSING
 from lostwax.capture.heap.places import Place, PlaceChange, Places
@@ -124,7 +125,8 @@ def open_unsnapshotted(places: Places, modules: Sequence[nn.Module], snapshot: S
     kinds = {
         cls: HAS_UNSNAPSHOTTED_STATE[cls]
         for cls in {*map(type, map(_VALUE, pairs))}
-        if HAS_UNSNAPSHOTTED_STATE[cls] or (OBJECTS[cls] and not issubclass(cls, nn.Module))
+        if HAS_UNSNAPSHOTTED_STATE[cls]
+        or ((OBJECTS[cls] or CLASSES[cls]) and not issubclass(cls, _OPENED))
     }
     for name, value in pairs if kinds else ():
         has_more = kinds.get(type(value))
@@ -137,5 +139,7 @@ def open_unsnapshotted(places: Places, modules: Sequence[nn.Module], snapshot: S
             places.add(name, type(value))
 
 
+_OPENED = (nn.Module, torch.Tensor)
+"""Who looks opens these himself."""
 _SOMETHING = "something that a module holds"
 _VALUE = itemgetter(1)

@@ -277,6 +277,12 @@ SEEN: list[tuple[Callable[[], Any], Callable[[Any], float], Callable[[Any], Any]
     (lambda: np.ones(2), _right_to_write, lambda s: s.flags.writeable),
     (lambda: type("Log", (), {"lines": []})(), _kept_by_class, lambda s: s.lines),
     (lambda: type("Log", (list,), {"lines": []})(), _kept_by_class, lambda s: s.lines),
+    (lambda: type("Log", (tuple,), {"lines": []})(), _kept_by_class, lambda s: s.lines),
+    (
+        lambda: type("Log", (functools.partial,), {"lines": []})(len),
+        _kept_by_class,
+        lambda s: s.lines,
+    ),
     (lambda: type("Log", (), {"count": 3})(), _number_of_class, lambda s: s.count),
 ]
 HIDING += [(make, ask) for make, ask, _ in SEEN]

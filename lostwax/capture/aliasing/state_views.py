@@ -152,7 +152,8 @@ def refuse_tied(
     instead = f"clone it, self.{name} = x.clone(), or return x.clone(); or write into it, "
     instead += f"self.{name}.copy_(x)"
     if asked is not None:
-        why = f"a program keeps two, and where they are one, the next call would find one at {asked}"
+        why = "a program keeps two, and where they are one, the next call would find one at "
+        why += str(asked)
         instead += "; or keep in a buffer which way was gone, and ask that"
     raise CaptureError(
         f"data decide whether the {kind} {name} and {other} are one tensor when the call is over."

@@ -47,7 +47,10 @@ OF_ANOTHER = (
     "def g(v):\n    def h():\n        return v\n    return h()\nreturn g(x)",
     "def g(a):\n    global v\n    return a * v\nreturn g(x)",
     "class C:\n    v = 3\n    w = v + 1\nreturn x + C.w",
-    "try:\n    x = x + 1\nexcept ValueError as v:\n    x = x + 2\nreturn x",
+    "try:\n    x = x + 1\nexcept ValueError as v:\n    x = x + len(v.args)\nreturn x",
+    "import math as v\nreturn x + v.pi",
+    "with contextlib.nullcontext((2, 3)) as (v, w):\n    x = x + v\nreturn x + v + w",
+    "match (1, 2):\n    case (v, w):\n        return x + v + w",
 )
 """What follows a loop that sets v, and reads another v: the loop may run not at all."""
 
@@ -57,7 +60,7 @@ def _make(lines: str, name: str) -> Any:
     source = "def f(x):\n" + "".join(f"    {line}\n" for line in lines.splitlines())
     file = f"/generated/scopes_{name}.py"
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
-    known: dict[str, Any] = {"torch": torch, "known": 7, "v": 7}
+    known: dict[str, Any] = {"torch": torch, "contextlib": contextlib, "known": 7, "v": 7}
     exec(compile(source, file, "exec"), known)
     return known["f"]
 

@@ -7,7 +7,7 @@ read. Must not change the tree.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lostwax.capture.flow.rewriting.exits import LOOPS, Loop
@@ -65,8 +65,9 @@ class _Liveness:
                 found |= (read - {*find_stored([case.pattern])}) | find_loads([case.pattern])
             return found | after
         if isinstance(each, (ast.With, ast.AsyncWith)):
+            # (The first may catch what the next raises, before that is set.)
             inside = self.go_through(each.body, after, always)
-            return inside | find_loads(each.items)
+            return (inside - _find_names([each.items[0].optional_vars])) | find_loads(each.items)
         if isinstance(each, ast.Try) or type(each).__name__ == "TryStar":
             return self._go_through_try(each, after, always)
         if isinstance(each, (*FUNCTIONS, ast.ClassDef)):
@@ -95,7 +96,7 @@ class _Liveness:
         # What follows may run after any statement, where an exception comes from it.
         raised = end
         for handler in each.handlers:
-            raised |= self.go_through(handler.body, end, always | end)
+            raised |= self.go_through(handler.body, end, always | end) - {handler.name}
             raised |= find_loads([handler.type] if handler.type else [])
         inside = self.go_through(each.orelse, end, always | end)
         return self.go_through(each.body, inside, always | raised) | raised
@@ -103,20 +104,28 @@ class _Liveness:
 
 def find_set(each: ast.stmt) -> Names:
     """The names that a simple statement sets for certain."""
-    targets: list[ast.expr] = [ast.Name(name, ast.Store()) for name in find_named(each)]
+    targets: list[ast.expr] = []
     if isinstance(each, ast.Assign):
         targets += each.targets
     elif isinstance(each, ast.AnnAssign) and each.value is not None:
         targets += [each.target]
+    elif isinstance(each, (ast.Import, ast.ImportFrom)):
+        return frozenset(find_stored([each]))
+    return _find_names(targets) | find_named(each)
+
+
+def _find_names(targets: Iterable[ast.expr | None]) -> Names:
+    """The variables that these are."""
+    left = list(targets)
     found: set[str] = set()
-    while targets:
-        target = targets.pop()
+    while left:
+        target = left.pop()
         if isinstance(target, ast.Name):
             found.add(target.id)
         elif isinstance(target, (ast.Tuple, ast.List)):
-            targets += target.elts
+            left += target.elts
         elif isinstance(target, ast.Starred):
-            targets.append(target.value)
+            left.append(target.value)
     return frozenset(found)
 
 

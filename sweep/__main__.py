@@ -1,7 +1,7 @@
 """Exports a few dozen timm and transformers architectures and compares each with eager.
 
     python -m sweep [--only resnet18 Llama ...] [--library timm] [--json] [--traceback]
-    python -m sweep --device cuda --precision float32 autocast half
+    python -m sweep --device cuda --precision own float32 autocast half --jobs 16
 
 Each architecture is exported for evaluation and for training, and for evaluation with a batch and
 a length of texts that vary ("batch": the length does not), which is compared at other sizes, too
@@ -14,141 +14,15 @@ each with the reason when something is wrong; exits with 1 then.
 from __future__ import annotations
 
 import argparse
-import copy
-import gc
 import json
 import sys
-import time
-import traceback
-import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import product
-from typing import Any
 
-import torch
-from torch import Tensor, nn
-
-from lostwax import export
-from lostwax.errors import CaptureError, DataDependentError
-from sweep.architectures import ARCHITECTURES, Architecture, build
-from sweep.compare import check, difference, run
-from sweep.dynamic import sweep_dynamic
+from sweep.architectures import ARCHITECTURES, Architecture
 from sweep.libraries import load
+from sweep.rows import Row, start, work_together
 from sweep.setting import PRECISIONS, Setting
-
-MODES = ("eval", "train")
-
-
-@dataclass
-class Row:
-    """What became of one architecture."""
-
-    library: str
-    name: str
-    precision: str = "own"
-    parameters: int = 0
-    nodes: int = 0
-    export_ms: float = 0.0
-    eval: str = "-"
-    train: str = "-"
-    dynamic: str = "-"
-    reason: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Does all that eager runs equal it? ("eager": it raises itself.)"""
-        return {self.eval, self.train} <= {"ok", "refused", "eager"} and self.dynamic in (
-            "ok", "batch", "refused", "-",
-        )  # fmt: skip
-
-
-def sweep(
-    architecture: Architecture,
-    timm: Any,
-    transformers: Any,
-    setting: Setting = Setting(),  # noqa: B008 - it is frozen
-    *,
-    verbose: bool = False,
-) -> Row:
-    row = Row(architecture.library, architecture.name, setting.precision)
-    torch.manual_seed(0)
-    try:
-        model = build(architecture, timm, transformers)
-        model = model.to(setting.device, setting.find_dtype(architecture))
-    except Exception as error:
-        return failed(row, "eval", "build", error, verbose)
-    row.parameters = sum(p.numel() for p in model.parameters())
-    args, kwargs = setting.make_example(architecture)
-    for mode in MODES:
-        stage = "eager"
-        try:
-            prepare(architecture, model.train(mode == "train"), setting)
-            eager = run(copy.deepcopy(model), args, kwargs, setting.make_context())
-            before = {n: t.clone() for n, t in state(model).items()}
-            stage = "export"
-            start = time.process_time()
-            with setting.make_context():
-                program = export(model, args, kwargs)
-            if mode == "eval":
-                row.export_ms = 1e3 * (time.process_time() - start)
-                row.nodes = sum(n.op == "call_function" for n in program.graph.nodes)
-            stage = "module()"
-            module = program.module()
-            stage = "run"
-            ours = run(module, args, kwargs, setting.make_context())
-            stage = "compare"
-            check(ours, eager, setting.run_noisy(model, args, kwargs))
-            stage = "untouched"
-            check_untouched(before, state(model))
-            setattr(row, mode, "ok")
-        except (DataDependentError, CaptureError) as error:
-            if mode in architecture.refused and stage == "export":
-                setattr(row, mode, "refused")
-            else:
-                failed(row, mode, stage, error, verbose)
-        except Exception as error:
-            failed(row, mode, stage, error, verbose)
-    if row.eval == "ok":
-        try:
-            prepare(architecture, model.eval(), setting)
-            row.dynamic = sweep_dynamic(architecture, model, setting)
-        except Exception as error:
-            failed(row, "dynamic", "wrong", error, verbose)
-    return row
-
-
-def prepare(architecture: Architecture, model: nn.Module, setting: Setting) -> None:
-    if architecture.prepares:
-        run(model, *setting.make_example(architecture), setting.make_context())
-        model.zero_grad()
-
-
-def state(model: nn.Module) -> dict[str, Tensor]:
-    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
-
-
-def check_untouched(before: dict[str, Tensor], after: dict[str, Tensor]) -> None:
-    if before.keys() != after.keys():
-        raise ValueError(f"the module's state changed: {sorted(before.keys() ^ after.keys())}")
-    for name, tensor in before.items():
-        text = difference(name, after[name], tensor)
-        if text:
-            raise ValueError(f"the module's state changed: {text}")
-
-
-def failed(row: Row, mode: str, stage: str, error: Exception, verbose: bool) -> Row:
-    setattr(row, mode, stage)
-    first = (str(error).strip() or "?").splitlines()[0]
-    where = next((x.strip() for x in str(error).splitlines() if x.strip().startswith("at ")), "")
-    text = f"{mode}: {type(error).__name__}: {first} {where}".strip()
-    row.reason = f"{row.reason}; {text}" if row.reason else text
-    if verbose:
-        traceback.print_exception(error)
-    return row
-
-
-# ------------------------------------------------------------------------------------------- face
-
 
 HEAD = (
     f"{'architecture':<36}{'M par.':>8}{'nodes':>7}{'ms':>7}  "
@@ -201,20 +75,20 @@ def main() -> int:
     parser.add_argument("--part", default="1/1", help="2/8: of each eight architectures the second")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--traceback", action="store_true", help="print each failure's traceback")
+    parser.add_argument("--jobs", type=int, default=1, help="processes; on a GPU, as many as cores")
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)  # the models are small: threads would wait for each other
-    timm, transformers = load()
+    start()
+    load()  # it says what is missing
     rows: list[Row] = []
     if not options.json:
         print(HEAD, flush=True)
     architectures = chosen(options.only, options.library, options.part)
-    for architecture, precision in product(architectures, options.precision):
-        setting = Setting(options.device, precision)
-        rows.append(sweep(architecture, timm, transformers, setting, verbose=options.traceback))
+    settings = [Setting(options.device, precision) for precision in options.precision]
+    tasks = [(*each, options.traceback) for each in product(architectures, settings)]
+    for row in work_together(tasks, options.jobs):
+        rows.append(row)
         if not options.json:
-            print(line(rows[-1]), flush=True)
-        gc.collect()
+            print(line(row), flush=True)
     print(json.dumps([asdict(row) for row in rows], indent=2) if options.json else summary(rows))
     return 0 if all(row.ok for row in rows) else 1
 

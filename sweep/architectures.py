@@ -126,7 +126,7 @@ ARCHITECTURES = [
     _timm("tf_efficientnetv2_b0"),
     _timm("rexnet_100"),
     _timm("hrnet_w18_small"),
-    _timm("inception_v3", side=96),
+    _timm("inception_v3", side=139),  # at 96 batch norms see one number of each image
     _timm("convnext_atto"),
     _timm("convnextv2_atto"),
     _timm("convmixer_768_32", side=32),

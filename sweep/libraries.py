@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -23,6 +24,7 @@ _DECLARED = (
 _libraries: list[Any] = []  # a torch.library.Library takes its operators with it when it dies
 
 
+@cache
 def load() -> tuple[ModuleType, ModuleType]:
     """timm and transformers."""
     return load_timm(), load_transformers()

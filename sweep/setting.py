@@ -14,7 +14,7 @@ from torch.backends import cudnn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sweep.architectures import Architecture, cast, example
-from sweep.compare import Run, run_noisy
+from sweep.compare import Run, run_exactly, run_noisy
 
 PRECISIONS = ("own", "float32", "autocast", "half")
 """The dtype of the architecture (mostly float64), float32, bfloat16 by autocast, float16."""
@@ -50,10 +50,19 @@ class Setting:
         with cast, plain, exact:
             yield
 
-    def run_noisy(self, model: nn.Module, args: Any, kwargs: Any) -> Run | None:
-        """What the model does with other last bits; None: the program may not differ by those."""
+    def run_otherwise(self, model: nn.Module, args: Any, kwargs: Any) -> list[Run]:
+        """What the model does with other last bits, and in double precision; nothing: the program
+        may not differ by those."""
         noise = _NOISE[self.precision]
-        return run_noisy(model, args, kwargs, self.make_context(), noise) if noise else None
+        if not noise:
+            return []
+        found = [run_noisy(model, args, kwargs, self.make_context(), noise)]
+        try:
+            with Setting(self.device).make_context():
+                found.append(run_exactly(model, args, kwargs))
+        except (RuntimeError, ValueError, TypeError):
+            pass  # its code, or a kernel, is not for double precision
+        return found
 
 
 _NOISE = {"own": 0.0, "float32": 1e-5, "autocast": 2**-8, "half": 2**-10}

@@ -1,0 +1,100 @@
+"""What the sweep takes for equal, and its processes."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sweep.compare import DiffersError, check, run
+from sweep.setting import Setting
+
+
+class KeyBias(nn.Module):
+    """Attention, whose scores a bias of the keys shifts all alike: its gradient is rounding. A
+    linear layer is beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.key, self.value = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = (x @ self.key(x).mT).softmax(-1)
+        return weights @ self.value(x)
+
+
+def _round_otherwise(model: KeyBias, x: Tensor) -> Tensor:
+    """The same, with other roundings."""
+    key = x @ model.key.weight.mT + model.key.bias
+    weights = (key @ x.mT).mT.softmax(-1)
+    out = weights @ (x @ model.value.weight.mT) + model.value.bias * weights.sum(-1, keepdim=True)
+    return out.to((x @ x.mT).dtype)  # which is that of autocast
+
+
+class Otherwise(nn.Module):
+    """A program for a module: its parameters have the same names."""
+
+    def __init__(self, model: KeyBias, factor: float) -> None:
+        super().__init__()
+        self.key, self.value = model.key, model.value
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = _round_otherwise(self, x)  # type: ignore[arg-type]
+        if self.factor == 1:
+            return out
+        return out + (self.factor - 1) * (out - out.detach())  # the gradient alone is wrong
+
+
+def _compare(precision: str, factor: float) -> None:
+    torch.manual_seed(0)
+    setting, model = Setting("cpu", precision), KeyBias()
+    model = model.half() if precision == "half" else model
+    call: Any = (torch.randn(3, 12, 8, dtype=model.key.weight.dtype),), {}
+    eager = run(copy.deepcopy(model), *call, setting.make_context())
+    ours = run(Otherwise(copy.deepcopy(model), factor), *call, setting.make_context())
+    check(ours, eager, setting.run_otherwise(model, *call))
+
+
+@pytest.mark.parametrize("precision", ["float32", "autocast", "half"])
+def test_a_gradient_that_is_rounding_alone_may_be_another(precision: str) -> None:
+    _compare(precision, 1)
+
+
+@pytest.mark.parametrize("precision", ["float32", "autocast", "half"])
+@pytest.mark.parametrize("factor", [0.5, 2, 0])
+def test_a_gradient_that_is_wrong_is_not(precision: str, factor: float) -> None:
+    with pytest.raises(DiffersError, match=r"gradient of key\.weight: off by"):
+        _compare(precision, factor)
+
+
+def test_one_run_with_other_bits_may_be_near_by_chance() -> None:
+    """A gradient in bfloat16 that is one bit off, where the noise has flipped none."""
+    runs = [run(nn.Linear(1, 1), (torch.ones(1),), {}) for _ in range(4)]
+    program, module, noisy, exact = runs
+    for each, value in ((program, 11.0625), (module, 11.0), (noisy, 11.0), (exact, 11.04)):
+        each.outputs, each.gradients = [], {"bias": torch.tensor([value])}
+    with pytest.raises(DiffersError, match=r"gradient of bias: off by 5\.7e-03"):
+        check(program, module, [noisy])
+    check(program, module, [noisy, exact])
+    program.gradients["bias"].mul_(2)
+    with pytest.raises(DiffersError):
+        check(program, module, [noisy, exact])
+
+
+@pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed: make consumers")
+def test_several_processes() -> None:
+    names = ["--only", "DistilBertModel", "GPT2LMHeadModel"]
+    command = [sys.executable, "-m", "sweep", *names, "--precision", "float32", "--jobs", "2"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    head, *rows, summary = run.stdout.splitlines()
+    assert head.startswith("architecture")
+    assert sorted(row.split()[0] for row in rows) == names[1:]
+    assert summary == "transformers, float32: 2 of 2 equal eager"

@@ -26,7 +26,7 @@ class KeyBias(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         weights = (x @ self.key(x).mT).softmax(-1)
-        return weights @ self.value(x)
+        return weights @ self.value(x)  # type: ignore[no-any-return]
 
 
 def _round_otherwise(model: KeyBias, x: Tensor) -> Tensor:

@@ -8,14 +8,14 @@ know. Must not know of single operators.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
 from torch import get_default_dtype
 
 from lostwax.errors import DataDependentError
-from lostwax.sym import BoolExpr, Expr, Size, decide, eq, expect, known, quotient
+from lostwax.sym import Atom, BoolExpr, Expr, Size, decide, eq, expect, known, quotient
 from lostwax.sym.expressions.terms import common_factor
 from lostwax.types import (
     Sizes,
@@ -421,7 +421,7 @@ def _is_larger_product(a: Size, b: Size) -> bool:
     beside 23, `s*n` beside `n - 1`?"""
     if not isinstance(a, Expr):
         return False
-    terms = b.terms if isinstance(b, Expr) else {(): b}
+    terms: Mapping[tuple[Atom, ...], int] = b.terms if isinstance(b, Expr) else {(): b}
     _, shared = common_factor(a.terms, terms)
     a = a.divide_terms(1, shared)
     b = b.divide_terms(1, shared) if isinstance(b, Expr) else b

@@ -110,9 +110,6 @@ the strides of an input that the kernel reads as it is."""
 
 # -------------------------------------------------------------------------------------- functions
 
-SERIALIZER_LEAVES_OUT = TORCH >= (2, 12)
-"""torch's own serializer of programs can be told not to pickle weights and examples."""
-
 LOAD_KNOWS_ROUNDING = TORCH >= (2, 13)
 """`torch.export.load` reads programs that take `abs`, `floor` and `ceil` of numbers."""
 

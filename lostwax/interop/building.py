@@ -42,6 +42,7 @@ def build_program(
     numbers = PeerNumbers(program, plain)
     values = PeerValues(numbers)
     module, nodes = PeerGraphs(numbers, values).convert(program.graph_module)
+    numbers.add_ranges(program)
     names = {old.name: new.name for old, new in nodes.items() if old.name != new.name}
     signature = _Signature(names)
     calls = [signature.call_entry(entry) for entry in program.module_call_graph]
@@ -146,6 +147,6 @@ class _Signature:
             outputs=[] if root else [self._argument(arg) for arg in call.outputs],
             in_spec=call.in_spec,
             out_spec=call.out_spec,
-            forward_arg_names=list(names) if names else None,
+            forward_arg_names=None if names is None else list(names),
         )
         return self._programs.ModuleCallEntry(fqn=entry.fqn, signature=made)

@@ -24,7 +24,7 @@ from lostwax.ir.graph.graph_module import make_graph_module
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.graph.writer import NO_KWARGS, GraphWriter
 from lostwax.ops.registry import aten
-from lostwax.pt2.graph.metadata import NO_MODULE, function_text, type_text
+from lostwax.pt2.graph.metadata import DECOMPOSED, NO_MODULE, function_text, type_text
 from lostwax.pt2.graph.targets import name_of, unspeakable
 
 
@@ -72,6 +72,8 @@ class PeerGraphs:
             out["custom"] = dict(meta["custom"])
         if meta.get("from_node_text"):
             out["from_node"] = _read_sources(meta["from_node_text"])
+        if meta.get(DECOMPOSED):  # our own, for `from_torch`
+            out[DECOMPOSED] = meta[DECOMPOSED]
         return out
 
     def _source(self, function: Any) -> Any:
@@ -195,9 +197,8 @@ class _Graph:
             return given
         if not any(isinstance(self._value(each), FakeTensor) for each in given):
             return given
-        return immutable_list(
-            self._number(each) if type(each) in (int, float) else each for each in given
-        )
+        made = [self._number(each) if type(each) in (int, float) else each for each in given]
+        return tuple(made) if isinstance(given, tuple) else made  # torch adds those of a loop
 
     def _number(self, value: int | float) -> Node:
         args = (value, type(value)(0))

@@ -38,20 +38,18 @@ class PeerNumbers:
     def size(self, value: Size) -> Any:
         if isinstance(value, int):
             return value
-        found = self._made.get(value)
-        if found is None:
-            found = self._made[value] = self._make(settle(value))
-        return found
+        if value not in self._made:
+            self._made[value] = self._make(settle(value))
+        return self._made[value]
 
     def number(self, value: Any) -> Any:
         """A number that a node gives: plain, or symbolic."""
         known = settle_number(value)
         if isinstance(known, (int, float)):
             return known
-        found = self._made.get(known)
-        if found is None:
-            found = self._made[known] = self._make(known)
-        return found
+        if known not in self._made:
+            self._made[known] = self._make(known)
+        return self._made[known]
 
     def _make(self, value: Any) -> Any:
         if isinstance(value, int):
@@ -63,6 +61,13 @@ class PeerNumbers:
         if isinstance(value, Expr):
             return self.env.create_symintnode(made, hint=hint)
         return self.env.create_symfloatnode(made, hint=hint)
+
+    def add_ranges(self, program: ExportedProgram) -> None:
+        """Tell the limits of sizes that are computed of symbols, too, as torch does."""
+        for size, limits in getattr(program.range_constraints, "limits", {}).items():
+            made = self._made.get(size, 0)
+            if not isinstance(made, int):
+                self.ranges.setdefault(made.node.expr, self._range(limits))
 
     # ---- sympy
 
@@ -104,19 +109,14 @@ class PeerNumbers:
 
     def _enter(self, symbol: Any, name: str) -> None:
         """Tell torch's environment all that it knows of a symbol."""
-        from torch.utils._sympy.numbers import int_oo
         from torch.utils._sympy.symbol import SymT, symbol_is_type
-        from torch.utils._sympy.value_ranges import ValueRanges
         from torch.utils._traceback import CapturedTraceback
 
         hint, limits = self._describe(name)
         if hint is not None:
             self.env.add_backed_var_to_val(symbol, hint)
         if limits is not None:
-            number = self._function("Integer")
-            lo, hi = (None if limit is None else number(limit) for limit in limits)
-            found: Any = ValueRanges(-int_oo if lo is None else lo, int_oo if hi is None else hi)
-            self.ranges[symbol] = found
+            found = self.ranges[symbol] = self._range(limits)
             self.env.constrain_symbol_range(
                 symbol, compiler_min=found.lower, compiler_max=found.upper
             )
@@ -129,6 +129,14 @@ class PeerNumbers:
             count = max(self.env.unbacked_symfloat_counter, _index(name, "zuf") + 1)
             self.env.unbacked_symfloat_counter = count
             self.unbound.add(symbol)
+
+    def _range(self, limits: Limits) -> Any:
+        from torch.utils._sympy.numbers import int_oo
+        from torch.utils._sympy.value_ranges import ValueRanges
+
+        number = self._function("Integer")
+        lo, hi = (None if limit is None else number(limit) for limit in limits)
+        return ValueRanges(-int_oo if lo is None else lo, int_oo if hi is None else hi)
 
     def _describe(self, name: str) -> tuple[Any, Limits | None]:
         """The example's value and the limits of a symbol, by its name there."""

@@ -1,20 +1,30 @@
-"""What torch's own reader makes of a program of ours: the truth that `to_torch` is compared with.
+"""What torch's own reader makes of a program of ours, and our reader of what torch's serializer
+writes: the truth that `to_torch` and `from_torch` are compared with.
 
-It goes the long way, by the records that files hold, through torch's serializer.
+Both go the long way, by the records that files hold, through torch's serializer.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch._export.serde import schema, serialize
 from torch._subclasses.fake_tensor import FakeTensor as PeerTensor
 
 from lostwax.fake import FakeTensor
+from lostwax.fake.symbolic.node import wrap
 from lostwax.interop.exchange import prepare
+from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.program import ExportedProgram
+from lostwax.ir.ranges import limits_by_name
+from lostwax.pt2.graph.decode import decode
 from lostwax.pt2.graph.encode import encode
+from lostwax.pt2.graph.spelling import settle, settle_number
 from lostwax.pt2.schema import UNREAD
 
 
@@ -33,6 +43,15 @@ def read_by_torch(program: ExportedProgram, plain_names: bool = False) -> Any:
         if isinstance(part, torch.fx.GraphModule):
             for node in part.graph.nodes:
                 _restore_traced_form(part, node)
+    return made
+
+
+def read_by_us(theirs: Any) -> ExportedProgram:
+    """Our program of one of torch's, the long way."""
+    records = serialize.ExportedProgramSerializer().serialize(theirs).exported_program
+    given = json.loads(serialize._to_json_bytes(records))
+    made = decode(given, theirs.state_dict, theirs.constants, "a torch.export.ExportedProgram")
+    made.example_inputs = theirs.example_inputs
     return made
 
 
@@ -57,8 +76,10 @@ def describe(program: Any) -> dict[str, Any]:
     parts: dict[str, Any] = {
         "inputs": [str(spec) for spec in program.graph_signature.input_specs],
         "outputs": [str(spec) for spec in program.graph_signature.output_specs],
-        "calls": [str(entry) for entry in program.module_call_graph],
-        "ranges": {str(s): str(limits) for s, limits in program.range_constraints.items()},
+        "calls": [_describe_call(entry) for entry in program.module_call_graph],
+        "ranges": {
+            str(s): str(limits) for s, limits in program.range_constraints.items() if s.is_Symbol
+        },
         "guards": program._guards_code,
         "state": {name: id(value) for name, value in program.state_dict.items()},
         "constants": {name: id(value) for name, value in program.constants.items()},
@@ -70,6 +91,36 @@ def describe(program: Any) -> dict[str, Any]:
             for node in part.graph.nodes:
                 parts[f"{path}:{node.name}"] = _describe_node(node)
     return parts
+
+
+def describe_calls(program: Any) -> dict[str, Any]:
+    """Of a program of torch's what a way through one of ours keeps as it is: not what is told of
+    outputs, of nodes that read graphs and of nodes that stand in no module, and not how numbers are
+    written."""
+    described = describe(program)
+    for name in ("meta", "guards", "ranges"):
+        del described[name]
+    for name, node in described.items():
+        if ":" in name:
+            if node["op"] in ("output", "get_attr"):
+                described[name] = {key: node[key] for key in ("op", "target", "args", "kwargs")}
+            else:
+                described[name] = {key: _forget_form(key, node[key]) for key in node}
+    return described
+
+
+def _forget_form(key: str, value: Any) -> Any:
+    if key == "nn_module_stack":
+        return "" if "lostwax.NoModule" in value or "'" not in value else value
+    if key == "val" and isinstance(value, (tuple, list)):
+        if len(value) == 3 and value[0] in (torch.SymInt, torch.SymFloat, torch.SymBool):
+            return value[0], value[2]
+        return [_forget_form(key, each) for each in value]
+    return "None" if value == "{}" else value
+
+
+def _describe_call(entry: Any) -> str:
+    return str(entry).replace("forward_arg_names=[]", "forward_arg_names=None")  # as files have it
 
 
 _SHOWN = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "custom")
@@ -115,8 +166,10 @@ def _has_place(node: dict[str, Any]) -> bool:
     return node["op"] != "get_attr" and "built-in function" not in str(node["target"])
 
 
-def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
-    """What two descriptions do not have in common, in words."""
+def differences(
+    ours: dict[str, Any], theirs: dict[str, Any], ignored: tuple[str, ...] = ()
+) -> list[str]:
+    """What two descriptions do not have in common, in words, the first few."""
     found = [f"only one has {name}" for name in sorted(ours.keys() ^ theirs.keys())]
     for name in ours.keys() & theirs.keys():
         if ours[name] != theirs[name]:
@@ -129,4 +182,83 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     order = [[n for n, d in each.items() if ":" in n and _has_place(d)] for each in (ours, theirs)]
     if not found and order[0] != order[1]:
         found.append(f"order: {order[0]} / {order[1]}")
-    return found
+    return [each for each in found if not each.startswith(ignored)][:5]
+
+
+# ------------------------------------------------------------------------------------ our programs
+
+
+def describe_ours(program: ExportedProgram, in_file: bool = False) -> dict[str, Any]:
+    """All of a program of ours that can be compared, as plain data. `in_file`: what files of torch
+    have a place for. That is not the place of a node; but they tell where in its memory a view
+    begins, which `to_torch`, as torch's reader, does not."""
+    parts: dict[str, Any] = {
+        "inputs": [str(spec) for spec in program.graph_signature.input_specs],
+        "outputs": [str(spec) for spec in program.graph_signature.output_specs],
+        "calls": [_describe_call(entry) for entry in program.module_call_graph],
+        "guards": [str(guard.cond) for guard in program.guards],
+        "state": {name: id(value) for name, value in program.state_dict.items()},
+        "constants": {name: id(value) for name, value in program.constants.items()},
+        "dialect": program.dialect,
+        "examples": id(program.example_inputs),
+    }
+    for path, part in _graphs(program.graph_module, ""):
+        for place, node in enumerate(part.graph.nodes):
+            if not in_file or node.op != "get_attr":
+                there = {} if in_file else {"place": place}
+                parts[f"{path}:{node.name}"] = {**there, **_describe_our_node(node, in_file)}
+    text = str(parts)  # of symbols that no node has, nothing is told
+    ranges = limits_by_name(program.range_constraints)
+    parts["ranges"] = {name: both for name, both in ranges.items() if f"'{name}'" in text}
+    return parts
+
+
+def _graphs(module: torch.fx.GraphModule, path: str) -> Iterator[tuple[str, torch.fx.GraphModule]]:
+    yield path, module
+    for name, child in subgraphs(module):
+        yield from _graphs(child, f"{path}.{name}")
+
+
+def _describe_our_node(node: torch.fx.Node, offsets: bool) -> dict[str, Any]:
+    def show(value: Any) -> Any:
+        is_graph = isinstance(value, torch.fx.Node) and value.op == "get_attr"
+        return (type(value), str(value.target) if is_graph else str(value))
+
+    is_item = node.op == "call_function" and node.target.__name__ == "getitem"  # type: ignore[union-attr]
+    shown = {} if is_item else {key: str(node.meta.get(key) or "") for key in _SHOWN}
+    return {
+        "op": node.op,
+        "target": str(node.target),
+        "args": pytree.tree_map(show, (_plain(node.args), _plain(node.kwargs))),
+        "val": _describe_our_value(node.meta.get("val"), offsets),
+        **shown,
+    }
+
+
+def _describe_our_value(value: Any, offsets: bool) -> Any:
+    """All that is recorded of a value, in the light of what is known at the end: torch is told
+    that."""
+    if isinstance(value, (tuple, list)):
+        return type(value), [_describe_our_value(each, offsets) for each in value]
+    if isinstance(value, FakeTensor):
+        t = value.fake_type
+        numbers = [_forget_zero(settle(s)) for s in (*t.size, *t.stride, *([t.offset] * offsets))]
+        return numbers, t.dtype, t.device, t.layout, value.requires_grad
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        known = settle_number(value)
+        return type(wrap(known)), str(known), None if offsets else getattr(known, "hint", None)
+    return type(value), value
+
+
+def _forget_zero(size: Any) -> str:
+    """A size as torch has it, to whose sympy each size is at least 1."""
+    return re.sub(r"max\(1, (s\d+)\)", r"\1", str(size))
+
+
+def _plain(value: Any) -> Any:
+    """Without the classes of torch.fx, which each way of making nodes has its own of."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return tuple(map(_plain, value)) if isinstance(value, tuple) else value

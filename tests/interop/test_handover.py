@@ -1,5 +1,6 @@
 """`to_torch` makes what torch's own reader makes of the same program: every node, every value, the
-signature, ranges and conditions; and the program runs alike.
+signature, ranges and conditions; and the program runs alike. `from_torch` gives back what was
+handed over.
 
 The sample has some random programs; `WHOLE=1` has five hundred.
 """
@@ -7,6 +8,7 @@ The sample has some random programs; `WHOLE=1` has five hundred.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import io
 import logging
 import operator
@@ -15,7 +17,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.utils._pytree as pytree
 from torch import nn
 from torch._export.db.examples import all_examples
 
@@ -24,16 +25,20 @@ from examples.models import MODELS
 from fuzz import ways
 from fuzz.generate import KINDS, generate
 from lostwax.errors import LostwaxError, SaveError
-from lostwax.interop import to_torch
+from lostwax.interop import from_torch, to_torch
+from lostwax.interop.exchange import prepare
 from tests import control_programs
-from tests.interop.oracle import describe, differences, read_by_torch
+from tests.interop.oracle import describe, describe_ours, differences, read_by_torch
+from tests.interop.running import run
 from tests.pt2 import peer_programs
-from tests.pt2.compare import assert_runs_alike, assert_same, called
+from tests.pt2.compare import assert_runs_alike, assert_same
 from tests.whole import sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-OTHER_NAMES = {"regions"}
-"""One graph is read by several nodes there, which torch's reader calls otherwise."""
+STATE = ("state.", "constants.", "examples")
+"""Of state that shares memory, each hand-over has its own copies."""
+OTHER_NAMES = ("modes", "regions")
+"""Nodes that read graphs are called otherwise than these, which torch's reader does not keep."""
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +52,18 @@ def check(program: Any) -> Any:
     made = to_torch(program)
     made.validate()
     assert differences(describe(made), describe(read_by_torch(program))) == []
+    check_way_back(program, made)
     return made
+
+
+def check_way_back(program: Any, made: Any) -> None:
+    """There and back, a program is what it was; and once more there, what it was there."""
+    back = from_torch(made)
+    back.validate()
+    plain, state, constants = prepare(program)
+    given = dataclasses.replace(plain, state_dict=state, constants=constants)
+    assert differences(describe_ours(back), describe_ours(given), STATE) == []
+    assert differences(describe(to_torch(back)), describe(made), STATE) == []
 
 
 @pytest.mark.parametrize("keep", ["core", "composite", "dynamic"])
@@ -67,9 +83,13 @@ def test_models(name: str, keep: str) -> None:
         assert made.state_dict[key] is value
 
 
-@pytest.mark.parametrize("name", [n for n in control_programs.cases() if n not in OTHER_NAMES])
+@pytest.mark.parametrize("name", list(control_programs.cases()))
 def test_control_flow(name: str) -> None:
-    check(control_programs.program(name))
+    program = control_programs.program(name)
+    if name in OTHER_NAMES:
+        check_way_back(program, to_torch(program))
+    else:
+        check(program)
 
 
 @pytest.mark.parametrize("name", sorted(all_examples()))
@@ -112,30 +132,14 @@ def check_random(program: Any, names: dict[str, Any]) -> None:
         return
     made = to_torch(program)
     made.validate()
-    ignored = ("state.", "constants.")  # of state that shares memory, each has its own copies
-    found = differences(describe(made), describe(want))
-    assert [each for each in found if not each.startswith(ignored)] == []
+    assert differences(describe(made), describe(want), STATE) == []
+    check_way_back(program, made)
     args, kwargs = names["inputs"](0)
     try:
         expected = run(want, args, kwargs)
     except Exception:  # of any class: what torch's module cannot hold or write
         return
     assert_same(run(made, args, kwargs), expected)
-
-
-def run(program: Any, args: Any, kwargs: Any) -> Any:
-    """What a program gives and what it makes of its inputs; its state is then as before."""
-    held = (*program.state_dict.values(), *program.constants.values())
-    before = [(t, t.detach().clone()) for t in held if isinstance(t, torch.Tensor)]
-    try:
-        return copy.deepcopy(detach(called(program.module(), args, kwargs)))
-    finally:
-        for tensor, value in before:
-            tensor.data.copy_(value)
-
-
-def detach(found: Any) -> Any:
-    return pytree.tree_map_only(torch.Tensor, lambda t: t.detach(), found)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -59,14 +59,14 @@ def decode(
     given: Json, state_dict: dict[str, Any], constants: dict[str, Any], place: str
 ) -> ExportedProgram:
     """Make the program that the JSON object describes, with this state."""
-    reading = _Reading(place)
+    reading = Reading(place)
     with reading.here("its records"):
         _check_version(given)
         given = (given.get("lostwax") or {}).get("whole", given)
         return _program(reading, given, state_dict, constants)
 
 
-class _Reading:
+class Reading:
     """What is being read, for messages; and what all graphs of a program share."""
 
     def __init__(self, place: str) -> None:
@@ -113,7 +113,7 @@ def _check_version(given: Json) -> None:
 
 
 def _program(
-    reading: _Reading, given: Json, state_dict: dict[str, Any], constants: dict[str, Any]
+    reading: Reading, given: Json, state_dict: dict[str, Any], constants: dict[str, Any]
 ) -> ExportedProgram:
     module = given["graph_module"]
     graph = module["graph"]
@@ -130,7 +130,25 @@ def _program(
     made = builder.graph(graph, names)
     with reading.here("the module call graph"):
         calls = read_call_graph(module["module_call_graph"], signature)
-    _rename(signature, calls, builder.renamed)
+    return assemble(
+        reading, given, symbols, made, builder.renamed, signature, calls, state_dict, constants
+    )
+
+
+def assemble(
+    reading: Reading,
+    given: Json,
+    symbols: SymbolReader,
+    made: fx.GraphModule,
+    renamed: Mapping[str, str],
+    signature: ExportGraphSignature,
+    calls: list[ModuleCallEntry],
+    state_dict: dict[str, Any],
+    constants: dict[str, Any],
+) -> ExportedProgram:
+    """The program of a graph and a signature that have been read, with the guards and ranges that
+    are given."""
+    _rename(signature, calls, renamed)
     root = calls[0].signature if calls and calls[0].fqn == "" else None
     if root is None:
         raise LoadError("the module call graph does not begin with the root and its signature")
@@ -143,8 +161,8 @@ def _program(
         where = places(root.in_spec, root.forward_arg_names, users) + flat_places(users)
         guards = read_guards(given, symbols, where)
         for fact in read_facts(given, symbols, guards):
-            env.learn(fact)
-            if env.steps > MAX_LEARNING:
+            symbols.env.learn(fact)
+            if symbols.env.steps > MAX_LEARNING:
                 raise LoadError("its conditions on sizes are too many, or too intricate")
     program = ExportedProgram(
         graph_module=made,
@@ -157,7 +175,7 @@ def _program(
         guards=tuple(guards),
     )
     with reading.here("the original"):
-        original.read(own.get("original"), program)
+        original.read((given.get("lostwax") or {}).get("original"), program)
     return program
 
 
@@ -234,7 +252,7 @@ class _GraphReader:
 
     def __init__(
         self,
-        reading: _Reading,
+        reading: Reading,
         mode: FakeTensorMode,
         symbols: SymbolReader,
         beside: Json,
@@ -303,11 +321,7 @@ class _GraphReader:
         """A name for a node: as in the file, unless generated code could not use it."""
         if name.__class__ is not str or not name.isidentifier() or not name.isascii():
             raise LoadError(f"{name!r} is not a name")
-        free = f"{name}_" if name in SPOKEN else name
-        while free in self.names:
-            free += "_"
-        self.names.add(free)
-        return free
+        return choose_name(name, self.names)
 
     def _of_list(self) -> str:
         """The name of the node that reads a list among several results. Files do not have it: it is
@@ -407,24 +421,12 @@ class _GraphReader:
         several = len(outputs) > 1 or (len(outputs) == 1 and "as_tensors" in outputs[0])
         if isinstance(target, HigherOrderOperator):
             several = given.get("is_hop_single_tensor_return") is not True
-            self._restore_sequences(target.name(), args)
+            restore_sequences(target.name(), args, self.children)
         meta = metadata.read(given["metadata"])
         if several:
             self._several(given, target, tuple(args), kwargs, meta)
         else:
             self._one(given, target, tuple(args), kwargs, meta)
-
-    def _restore_sequences(self, name: str, args: list[Any]) -> None:
-        """Make tuples and lists of what a call takes and its body returns, as a capture has them:
-        files do not tell them apart."""
-        for place in TUPLES.get(name, ()):
-            if place < len(args) and isinstance(args[place], list):
-                args[place] = tuple(args[place])
-        body = self.children.get(str(args[0].target)) if args and name in LISTS else None
-        if body is not None:
-            output = body.graph.output_node()
-            if isinstance(output.args[0], tuple):
-                output.args = (list(output.args[0]),)
 
     def _literal_operand(self, name: str) -> None:
         """A number among operands, for which the file has a node: here it is itself."""
@@ -526,9 +528,7 @@ class _GraphReader:
         if again is not None and again[0] == given["graph"]:  # files repeat what two calls share
             name = self._name(f"{again[1]}_{len(self.names)}")
             return self._append("get_attr", name, again[1], (), {})
-        if wanted in _ATTRIBUTES:
-            wanted = f"{wanted}_graph"  # it becomes an attribute of a module
-        name = self._name(wanted)
+        name = self._name(name_of_attribute(wanted))
         self.read[given["name"]] = (given["graph"], name)
         title, depth = f"{self.title}.{given['name']}", self.depth + 1
         reader = _GraphReader(self.reading, self.mode, self.symbols, self.beside, depth, title)
@@ -536,8 +536,37 @@ class _GraphReader:
         return self._append("get_attr", name, name, (), {})
 
 
+def choose_name(name: str, taken: set[str]) -> str:
+    """A name for a node that generated code can use, like this one and not yet taken."""
+    free = f"{name}_" if name in SPOKEN else name
+    while free in taken:
+        free += "_"
+    taken.add(free)
+    return free
+
+
+def name_of_attribute(name: str) -> str:
+    """A name under which a module can hold a sub-graph."""
+    return f"{name}_graph" if name in _ATTRIBUTES else name
+
+
 _ATTRIBUTES = frozenset((*dir(fx.GraphModule), *vars(torch.nn.Module())))
 """What a module has already."""
+
+
+def restore_sequences(name: str, args: list[Any], children: Mapping[str, fx.GraphModule]) -> None:
+    """Make tuples and lists of what a call takes and its body returns, as a capture has them: files
+    do not tell them apart."""
+    for place in TUPLES.get(name, ()):
+        if place < len(args) and isinstance(args[place], list):
+            args[place] = tuple(args[place])
+    body = children.get(str(args[0].target)) if args and name in LISTS else None
+    if body is not None:
+        output = body.graph.output_node()
+        if isinstance(output.args[0], tuple):
+            output.args = (list(output.args[0]),)
+
+
 _SYMBOLIC = {
     "as_sym_int": "sym_int_values",
     "as_sym_float": "sym_float_values",

@@ -27,6 +27,8 @@ _OUTER_COMMA = re.compile(r",(?![^\[]*\])")
 NO_MODULE = {"L__self__": ("", "lostwax.NoModule")}
 """Written for nodes that stand in no module: torch cannot unflatten a program that has such
 nodes."""
+DECOMPOSED = "decomposed_from"
+"""Our own entry: the operators that a node was one of several nodes of."""
 
 
 def write(meta: dict[str, Any], lines: Lines) -> dict[str, str]:
@@ -46,9 +48,9 @@ def write(meta: dict[str, Any], lines: Lines) -> dict[str, str]:
         out["custom"] = _json(meta["custom"])
     if meta.get("from_node_text"):
         out["from_node"] = meta["from_node_text"]
-    if meta.get("decomposed_from"):  # our own: torch's reader passes over it
-        origins = meta["decomposed_from"]
-        out["decomposed_from"] = ";".join(f"{o.name},{name_of(o.target)}" for o in origins)
+    if meta.get(DECOMPOSED):  # our own: torch's reader passes over it
+        origins = meta[DECOMPOSED]
+        out[DECOMPOSED] = ";".join(f"{o.name},{name_of(o.target)}" for o in origins)
     if meta.get(WHOLE):  # our own, too
         out[WHOLE] = name_of(meta[WHOLE])
     return out
@@ -68,9 +70,9 @@ def read(given: dict[str, Any]) -> dict[str, Any]:
         out["custom"] = json.loads(given["custom"])
     if given.get("from_node"):
         out["from_node_text"] = str(given["from_node"])
-    if given.get("decomposed_from"):
-        parts = [part.partition(",") for part in given["decomposed_from"].split(";")]
-        out["decomposed_from"] = tuple(Origin(n, target_named(t)) for n, _, t in parts)
+    if given.get(DECOMPOSED):
+        parts = [part.partition(",") for part in given[DECOMPOSED].split(";")]
+        out[DECOMPOSED] = tuple(Origin(n, target_named(t)) for n, _, t in parts)
     if given.get(WHOLE):
         out[WHOLE] = target_named(given[WHOLE])
     return out
@@ -128,10 +130,11 @@ def function_text(function: Any) -> str:
 
 def _source(text: str) -> tuple[str, Any]:
     name, _, function = text.partition(",")
-    return name, _function(function)
+    return name, function_named(function)
 
 
-def _function(text: str) -> Any:
+def function_named(text: str) -> Any:
+    """The function of this name, or the name if no such function is known."""
     module, _, leaf = text.rpartition(".")
     if text.startswith("torch.nn.") and module != "torch.nn.functional":
         found = getattr(sys.modules.get(module), leaf, None)

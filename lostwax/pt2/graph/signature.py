@@ -165,19 +165,23 @@ def _entry(given: Json, signature: ExportGraphSignature) -> ModuleCallEntry:
     fqn, call = _text(given["fqn"]), given["signature"]
     if call is None:
         return ModuleCallEntry(fqn)
-    inputs = [read_argument(a) for a in call["inputs"]]
-    outputs = [read_argument(a) for a in call["outputs"]]
-    if fqn == "" and not inputs and not outputs:  # files leave out what the signature says
-        inputs = [s.arg for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
-        outputs = [s.arg for s in signature.output_specs if s.kind in _RESULTS]
     names = call.get("forward_arg_names")
-    return ModuleCallEntry(
-        fqn,
-        ModuleCallSignature(
-            inputs,
-            outputs,
-            tree_of(call["in_spec"]),
-            tree_of(call["out_spec"]),
-            None if names is None else [_text(name) for name in names],
-        ),
+    made = ModuleCallSignature(
+        [read_argument(a) for a in call["inputs"]],
+        [read_argument(a) for a in call["outputs"]],
+        tree_of(call["in_spec"]),
+        tree_of(call["out_spec"]),
+        None if names is None else [_text(name) for name in names],
     )
+    return complete_root(ModuleCallEntry(fqn, made), signature)
+
+
+def complete_root(entry: ModuleCallEntry, signature: ExportGraphSignature) -> ModuleCallEntry:
+    """Say of the call of the root what it takes and gives: torch leaves out what the signature
+    says."""
+    call = entry.signature
+    if call is not None and entry.fqn == "" and not call.inputs and not call.outputs:
+        users = [s.arg for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
+        results = [s.arg for s in signature.output_specs if s.kind in _RESULTS]
+        call.inputs, call.outputs = users, results
+    return entry

@@ -184,8 +184,9 @@ class SymbolWriter:
 
     def _float(self, value: Real) -> str:
         if value.op == "symbol":
-            name = value.args[0]
-            if not _UNBACKED_FLOAT.fullmatch(name):
+            name = f"zu{value.args[0]}"
+            taken = name in self._taken or name in self.floats
+            if taken or not _UNBACKED_FLOAT.fullmatch(name):
                 name = self._free_name(value)
             self.floats[name] = value
             return f"Symbol({name!r})"

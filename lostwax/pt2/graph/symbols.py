@@ -202,7 +202,8 @@ class SymbolReader:
         if not _UNBACKED_FLOAT.fullmatch(name):
             return self._symbol(name, assumptions)
         described = self.described.get(name, {})
-        made = real_symbol(self.env, described.get("name", name), origin=described.get("origin"))
+        own = described.get("name", name.removeprefix("zu"))  # f0, as a capture calls it
+        made = real_symbol(self.env, own, origin=described.get("origin"))
         self.floats[name] = made
         return made
 

@@ -48,11 +48,7 @@ def target_named(name: str) -> Any:
         return function
     parts = name.split(".")
     if parts[:2] != ["torch", "ops"] or not all(part.isidentifier() for part in parts):
-        vmap = "\n  fix: ep.run_decompositions() before torch.export.save, which resolves vmap"
-        raise LoadError(
-            f"{name!r} is not a function that a program may call: neither an operator nor "
-            f"arithmetic on numbers{vmap if parts[:2] == ['torch', '_functorch'] else ''}"
-        )
+        raise _not_callable(name)
     found = _operator(parts[2:])
     if found is None:
         raise LoadError(
@@ -60,6 +56,20 @@ def target_named(name: str) -> Any:
             "  fix: import the library that registers it, then load again"
         )
     return found
+
+
+def check_callable(function: Any) -> None:
+    """Refuse a Python function that a program may not call."""
+    if id(function) not in _NAMES:
+        raise _not_callable(f"{function.__module__}.{getattr(function, '__name__', function)}")
+
+
+def _not_callable(name: str) -> LoadError:
+    fix = "\n  fix: ep.run_decompositions() in torch.export first, which resolves vmap"
+    return LoadError(
+        f"{name!r} is not a function that a program may call: neither an operator nor arithmetic "
+        f"on numbers{fix if name.startswith('torch._functorch.') else ''}"
+    )
 
 
 def _operator(parts: list[str]) -> OpOverload | HigherOrderOperator | None:

@@ -1,0 +1,147 @@
+"""Programs of torch here and back are what they were; and torch does with a program that is handed
+over all that it does with its own: checks, runs, saves, loads, decomposes and unflattens it.
+
+The sample has some programs; `WHOLE=1` has all of the tests'. (`test_handover.py` has programs of
+ours, there and back.)
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.utils._pytree as pytree
+from torch import nn
+from torch._export.db.examples import all_examples
+
+import lostwax
+from examples.models import MODELS
+from lostwax.interop import from_torch, to_torch
+from tests import control_programs
+from tests.interop.oracle import (
+    describe_calls,
+    describe_ours,
+    differences,
+    read_by_us,
+)
+from tests.interop.running import detach, run
+from tests.pt2 import peer_programs
+from tests.pt2.compare import assert_same, called
+from tests.whole import sampled
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable(logging.WARNING)  # torch's reader tells of symbols that no node has
+    yield
+    logging.disable(logging.NOTSET)
+
+
+class Case(NamedTuple):
+    module: nn.Module
+    args: Any
+    kwargs: Any = None
+    dynamic: Any = None
+
+    def ours(self) -> Any:
+        args, kwargs = copy.deepcopy((self.args, self.kwargs))
+        return lostwax.export(self.module, args, kwargs, dynamic_shapes=self.dynamic)
+
+    def theirs(self) -> Any:
+        args, kwargs = copy.deepcopy((self.args, self.kwargs))
+        return torch.export.export(self.module, args, kwargs, dynamic_shapes=self.dynamic)
+
+
+def of_control(name: str) -> Case:
+    case = control_programs.cases()[name]
+    return Case(case.module, case.args, None, case.dynamic)
+
+
+def of_format(name: str) -> Case:
+    case = peer_programs.cases()[name]
+    return Case(case.module, case.args, case.kwargs, case.dynamic)
+
+
+def of_exportdb(name: str) -> Case:
+    case = all_examples()[name]
+    return Case(case.model, case.example_args, case.example_kwargs, case.dynamic_shapes)
+
+
+def of_model(name: str) -> Case:
+    example = MODELS[name]
+    dims = tuple({d: lostwax.Dim(n) for d, n in each.items()} for each in example.dynamic)
+    return Case(example.tiny().eval(), example.tiny_inputs(), None, dims)
+
+
+CONTROL = [name for name, case in control_programs.cases().items() if case.by == "both"]
+CASES: dict[str, Callable[[], Case]] = {
+    **{f"control: {name}": partial(of_control, name) for name in CONTROL},
+    **{f"format: {name}": partial(of_format, name) for name in peer_programs.cases()},
+    **{f"exportdb: {name}": partial(of_exportdb, name) for name in sorted(all_examples())},
+    **{f"model: {name}": partial(of_model, name) for name in MODELS},
+}
+
+
+@pytest.mark.parametrize(
+    "name", sampled(["control: cond closure", "format: trees", "format: item"], list(CASES))
+)
+def test_theirs_here_and_back(name: str) -> None:
+    case = CASES[name]()
+    try:
+        theirs = case.theirs()
+    except Exception:  # of any class: what torch does not export
+        return
+    ours = from_torch(theirs)
+    ours.validate()
+    if name in UNTAKEN:
+        return
+    assert differences(describe_ours(ours, True), describe_ours(read_by_us(theirs), True)) == []
+    made = to_torch(ours)
+    made.validate()
+    assert differences(describe_calls(made), describe_calls(theirs)) == []
+    assert_same(run(made, case.args, case.kwargs), run(theirs, case.args, case.kwargs))
+
+
+UNTAKEN = {
+    "format: shared": "torch.export.save: tensors view the same data as different types",
+    "format: parameter": "torch writes to the parameter with gradients switched on",
+}
+"""What torch does not do with its own programs, either."""
+TAKEN = [name for name in CASES if name not in UNTAKEN]
+
+
+@pytest.mark.parametrize("name", sampled(["control: while", "format: trees"], TAKEN))
+def test_torch_takes_what_is_handed_over(name: str) -> None:
+    case = CASES[name]()
+    program = case.ours()
+    check_uses(to_torch(program), run(program, case.args, case.kwargs), case)
+
+
+def check_uses(made: Any, want: Any, case: Case) -> None:
+    """Do with a program what torch does with its own."""
+    made.validate()
+    file = io.BytesIO()
+    torch.export.save(made, file)
+    loaded = torch.export.load(io.BytesIO(file.getvalue()))
+    core = made.run_decompositions()
+    core.validate()
+    nested = torch.export.unflatten(made)
+    assert_same(run(made, case.args, case.kwargs), want)
+    assert_same(run(loaded, case.args, case.kwargs), want)
+    assert_close(run(core, case.args, case.kwargs), want)
+    assert_same(detach(called(nested, case.args, case.kwargs)), want)
+
+
+def assert_close(found: Any, want: Any) -> None:
+    """Equal up to the order in which an operator that was taken apart adds."""
+    (some, one), (others, other) = pytree.tree_flatten(found), pytree.tree_flatten(want)
+    assert one == other
+    torch.testing.assert_close(some, others)

@@ -61,7 +61,7 @@ types: $(STAMP)
 
 # Each benchmark runs alone and all of them run, also after one has missed its bar.
 bench: $(STAMP)
-	@failed=0; for script in sym fake memory depth export_speed guards decompose passes archive lowering delegates strict; do \
+	@failed=0; for script in sym fake memory depth export_speed guards decompose passes archive lowering delegates strict handover; do \
 	    echo "== bench/$$script.py"; $(BIN)/python -m bench.$$script || failed=1; \
 	done; exit $$failed
 

@@ -22,6 +22,7 @@ from torch._export.db.examples import all_examples
 
 import lostwax
 from examples.models import MODELS
+from lostwax.errors import LoadError
 from lostwax.interop import from_torch, to_torch
 from tests import control_programs
 from tests.interop.oracle import (
@@ -145,3 +146,61 @@ def assert_close(found: Any, want: Any) -> None:
     (some, one), (others, other) = pytree.tree_flatten(found), pytree.tree_flatten(want)
     assert one == other
     torch.testing.assert_close(some, others)
+
+
+# ---------------------------------------------------------------------------------------- refusals
+
+
+def find_call(theirs: Any) -> Any:
+    return theirs.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)[0]
+
+
+def spoil_target(theirs: Any) -> None:
+    find_call(theirs).target = len
+
+
+def spoil_value(theirs: Any) -> None:
+    del find_call(theirs).meta["val"]
+
+
+def spoil_layout(theirs: Any) -> None:
+    theirs.graph.find_nodes(op="placeholder")[0].meta["val"] = torch.ones(2, 2).to_sparse()
+
+
+def spoil_attribute(theirs: Any) -> None:
+    theirs.graph_module.register_buffer("held", torch.ones(2))
+    with theirs.graph.inserting_before(theirs.graph.output_node()):
+        theirs.graph.get_attr("held")
+
+
+def spoil_argument(theirs: Any) -> None:
+    find_call(theirs).kwargs = {"other": torch.Generator()}
+
+
+def spoil_input(theirs: Any) -> None:
+    spec = theirs.graph_signature.input_specs[0]
+    spec.kind = type(spec.kind).CUSTOM_OBJ
+    spec.arg = torch.export.graph_signature.CustomObjArgument(name="x", class_fqn="a.B")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "text"),
+    [
+        (spoil_target, r"'builtins.len' is not a function that a program may call.*node 'relu'"),
+        (spoil_value, r"nothing is known of its result: it has no meta\['val'\].*node 'relu'"),
+        (spoil_layout, r"a tensor of torch.float32, torch.sparse_coo, has no type.*node 'input'"),
+        (spoil_attribute, r"held is a Tensor; only graphs are read as attributes"),
+        (spoil_argument, r"its argument <torch.*Generator.*> is neither a node nor a constant"),
+        (spoil_input, r"the input 'x' is an object of the class 'a.B'; a program of lostwax holds"),
+    ],
+)
+def test_what_we_have_not_is_refused(spoil: Callable[[Any], None], text: str) -> None:
+    theirs = torch.export.export(nn.ReLU(), (torch.ones(2, 2),))
+    spoil(theirs)
+    with pytest.raises(LoadError, match=f"(?s){text}"):
+        from_torch(theirs)
+
+
+def test_what_is_no_program_is_refused() -> None:
+    with pytest.raises(TypeError, match="takes torch's programs; this is a ReLU"):
+        from_torch(nn.ReLU())  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from inspect import getattr_static
 from types import CodeType, FrameType, FunctionType, GeneratorType
 from typing import Any, NamedTuple
 
-from lostwax.bytecode import Step, find_places, read_handlers, read_steps
+from lostwax.bytecode import Instruction, find_places, read_handlers, read_steps
 from lostwax.cache import cached, cached_by_identity
 
 
@@ -167,7 +167,7 @@ _LEAVING = ("POP_EXCEPT", "SEND", "YIELD_VALUE", "RETURN")
 """A handler with one of these may end without raising again."""
 
 
-def _read_classes(steps: list[Step]) -> list[tuple[str, ...]]:
+def _read_classes(steps: list[Instruction]) -> list[tuple[str, ...]]:
     """The names that the last of these steps load: of one class, or of a tuple of them."""
     last, count = len(steps) - 1, 1
     if steps[last].opname == "BUILD_TUPLE":
@@ -311,14 +311,14 @@ def _is_set_from(code: CodeType, name: str, offset: int) -> bool:
     return any(s.argval == name and s.opname.startswith(("STORE_", "DELETE_")) for s in steps)
 
 
-def _begins(step: Step) -> tuple[int, int] | None:
+def _begins(step: Instruction) -> tuple[int, int] | None:
     """Where in the source the expression that the step belongs to begins."""
     at = step.positions
     return None if at.lineno is None or at.col_offset is None else (at.lineno, at.col_offset)
 
 
 @cached_by_identity(1000)
-def _instructions(code: CodeType) -> list[Step]:
+def _instructions(code: CodeType) -> list[Instruction]:
     """The steps of a code, but for those of lostwax's that a handler begins with
     (`capture/python/identities.py`)."""
     found = [*read_steps(code)]
@@ -328,5 +328,5 @@ def _instructions(code: CodeType) -> list[Step]:
     return [s for i, s in enumerate(found) if not i or s is not found[i - 1]]
 
 
-def _steps_from(code: CodeType, offset: int) -> list[Step]:
+def _steps_from(code: CodeType, offset: int) -> list[Instruction]:
     return [s for s in _instructions(code) if s.start >= offset]

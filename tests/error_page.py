@@ -14,7 +14,7 @@ import torch
 
 import lostwax
 from lostwax.errors import CLASSES, LostwaxError
-from lostwax.errors.page import Page, read_page
+from lostwax.errors.page import ErrorPage, read_page
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "errors.md"
@@ -111,7 +111,7 @@ def _write_base(each: type[LostwaxError]) -> str:
     return "" if name == "Exception" else f", {'an' if name[0] in 'AEIOU' else 'a'} `{name}`"
 
 
-def write_example(page: Page, above: str) -> str:
+def write_example(page: ErrorPage, above: str) -> str:
     """The blocks of an example, which stands on the page below a text."""
     above += "\n```python\n"
     message = run_example(page, above)
@@ -119,7 +119,7 @@ def write_example(page: Page, above: str) -> str:
     return "\n" + "\n\n".join([*blocks, "Mended:", f"```python\n{page.mended}\n```"]) + "\n"
 
 
-def run_example(page: Page, above: str) -> str:
+def run_example(page: ErrorPage, above: str) -> str:
     """The message of the error that an example gives; its mended form must run."""
     lines = (above + page.example).splitlines(keepends=True)
     linecache.cache[str(PAGE)] = (0, None, lines, str(PAGE))  # a message shows the line of the page

@@ -14,7 +14,7 @@ import pytest
 
 import lostwax
 from lostwax.cli.explaining import list_pages
-from lostwax.errors.page import Page
+from lostwax.errors.page import ErrorPage
 from tests.test_docs import blocks
 
 ROOT = Path(__file__).parent.parent
@@ -46,7 +46,7 @@ def check_that_pages_are_there(site: Path) -> None:
     assert {p.stem for p in (site / "errors").glob("*.html")} == {page.code for page in CODES}
 
 
-def check_page_of_code(site: Path, page: Page) -> None:
+def check_page_of_code(site: Path, page: ErrorPage) -> None:
     """It says what `lostwax explain` says, and is found from the list of all."""
     assert f'href="errors/{page.code}.html"' in (site / "errors.html").read_text()
     text = re.sub(r"<[^>]*>", "", (site / "errors" / f"{page.code}.html").read_text())

@@ -241,7 +241,7 @@ def read_guarded(table: bytes) -> list[Guarded]:
 # -------------------------------------------------------------------------------------------- steps
 
 
-class Step(NamedTuple):
+class Instruction(NamedTuple):
     """One instruction. The names are those of `dis`."""
 
     opname: str
@@ -261,15 +261,17 @@ class Step(NamedTuple):
 
 
 @cached_by_identity(1000)
-def read_steps(code: CodeType) -> tuple[Step, ...]:
-    found, start, is_target = list[Step](), None, False
+def read_steps(code: CodeType) -> tuple[Instruction, ...]:
+    found, start, is_target = list[Instruction](), None, False
     for each in dis.get_instructions(code):
         start, is_target = each.offset if start is None else start, is_target or each.is_jump_target
         if each.opname in ("EXTENDED_ARG", "PRECALL"):
             continue
         place = each.positions or dis.Positions()
         for name, value in _take_apart(each):
-            found.append(Step(name, each.arg or 0, value, each.offset, start, is_target, place))
+            found.append(
+                Instruction(name, each.arg or 0, value, each.offset, start, is_target, place)
+            )
             is_target = False
         start = None
     return tuple(found)
@@ -293,16 +295,16 @@ def _take_apart(read: dis.Instruction) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def read_lines(code: CodeType) -> dict[int, list[Step]]:
+def read_lines(code: CodeType) -> dict[int, list[Instruction]]:
     """The steps of each line of the source."""
-    found: dict[int, list[Step]] = {}
+    found: dict[int, list[Instruction]] = {}
     for step in read_steps(code):
         if step.line is not None:
             found.setdefault(step.line, []).append(step)
     return found
 
 
-def find_places(steps: tuple[Step, ...] | list[Step]) -> dict[Any, int]:
+def find_places(steps: tuple[Instruction, ...] | list[Instruction]) -> dict[Any, int]:
     """Where among these steps a jump to an offset leads."""
     return {each.start: i for i, each in reversed([*enumerate(steps)])}
 
@@ -316,17 +318,17 @@ def read_handlers(code: CodeType) -> tuple[tuple[int, int, int], ...]:
     )
 
 
-def sets(step: Step, name: str) -> bool:
+def sets(step: Instruction, name: str) -> bool:
     """Does it set or delete an attribute or variable of this name that outlives the call?"""
     return step.opname in _SETTING and step.argval == name
 
 
-def gets(step: Step, name: str) -> bool:
+def gets(step: Instruction, name: str) -> bool:
     """Does it read such an attribute or variable?"""
     return step.opname in _GETTING and step.argval == name
 
 
-def puts_item(step: Step) -> bool:
+def puts_item(step: Instruction) -> bool:
     """Does it set or delete an item, `x[i] = y`?"""
     return step.opname in ("STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR")
 
@@ -416,11 +418,11 @@ def find_moot(code: CodeType) -> dict[tuple[int, bool], frozenset[int]]:
 
 
 @cached_by_identity(1000)
-def _read_raising(code: CodeType) -> list[Step]:
+def _read_raising(code: CodeType) -> list[Instruction]:
     """Its instructions; none if it never raises, as then no answer leads there."""
     if _RAISE not in code.co_code[::2]:
         return []
-    steps, read = list[Step](), read_steps(code)
+    steps, read = list[Instruction](), read_steps(code)
     for i, step in enumerate(read):
         last = steps[-1] if steps else None
         jumped = None if last is None else _ON_TRUTH.get(last.opname)
@@ -436,20 +438,20 @@ def _read_raising(code: CodeType) -> list[Step]:
     return steps
 
 
-def _jumps(steps: list[Step]) -> Iterator[tuple[int, bool, list[int]]]:
+def _jumps(steps: list[Instruction]) -> Iterator[tuple[int, bool, list[int]]]:
     """Yield each step that jumps on a truth, the truth on which it jumps, and where it is asked."""
     for i, step in enumerate(steps):
         if step.opname in _ON_TRUTH:
             yield i, _ON_TRUTH[step.opname], _find_asking(steps, i)
 
 
-def _find_asking(steps: Sequence[Step], i: int) -> list[int]:
+def _find_asking(steps: Sequence[Instruction], i: int) -> list[int]:
     """Where the truth on which this step jumps may be asked. (From Python 3.13 on, before it.)"""
     before = steps[max(i - 1, 0) : i]
     return [steps[i].offset, *[each.offset for each in before if each.opname == "TO_BOOL"]]
 
 
-def _only_asks_on(steps: list[Step], way_out: object) -> frozenset[int]:
+def _only_asks_on(steps: list[Instruction], way_out: object) -> frozenset[int]:
     """Find where these steps ask, if they only look at things and ask, each time with the same way
     out, until they raise."""
     later: list[int] = []
@@ -468,7 +470,7 @@ def _only_asks_on(steps: list[Step], way_out: object) -> frozenset[int]:
     return NOWHERE
 
 
-def _raised_at(steps: list[Step]) -> Raised | None:
+def _raised_at(steps: list[Instruction]) -> Raised | None:
     """Where these steps raise, if they go there without a branch."""
     names: list[str] = []
     for step in steps:
@@ -481,7 +483,7 @@ def _raised_at(steps: list[Step]) -> Raised | None:
     return None
 
 
-def _goes_elsewhere(step: Step) -> bool:
+def _goes_elsewhere(step: Instruction) -> bool:
     return "JUMP" in step.opname or step.opname.startswith(_ENDING)
 
 

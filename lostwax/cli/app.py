@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from lostwax.cli.outcome import Outcome, finish
+from lostwax.cli.outcome import CommandOutcome, finish
 
 app = typer.Typer(
     name="lostwax",
@@ -113,13 +113,13 @@ def start(
     pass
 
 
-def command(*, reads_files: bool = True) -> Callable[[Callable[..., Outcome]], None]:
+def command(*, reads_files: bool = True) -> Callable[[Callable[..., CommandOutcome]], None]:
     """Add a function as a command, which returns what it has to tell. All of them have `--json` and
     `--traceback`, those that read files `--import`."""
     more = {"imports": Imports, "as_json": Json, "traceback": Traceback}
     values = {"imports": None, "as_json": False, "traceback": False}
 
-    def add(function: Callable[..., Outcome]) -> None:
+    def add(function: Callable[..., CommandOutcome]) -> None:
         hints = {**get_type_hints(function, include_extras=True), "return": None}
         own = signature(function).parameters.values()
         added = [
@@ -131,7 +131,7 @@ def command(*, reads_files: bool = True) -> Callable[[Callable[..., Outcome]], N
         def run(**given: Any) -> None:
             common = {each.name: given.pop(each.name) for each in added}
 
-            def work() -> Outcome:
+            def work() -> CommandOutcome:
                 import_first(common.get("imports"))
                 return function(**given)
 
@@ -168,7 +168,7 @@ def export(
     jobs: Jobs = 1,
     ray: OnRay = False,
     seed: Seed = 0,
-) -> Outcome:
+) -> CommandOutcome:
     """Export models to files."""
     from lostwax.cli.exporting import Options, choose_form, export_models
 
@@ -188,7 +188,7 @@ def show(
     ops: Annotated[bool, typer.Option("--ops", help="How often each operator is called.")] = False,
     memory: Annotated[bool, typer.Option("--memory", help="The memory plan.")] = False,
     name: Name = "",
-) -> Outcome:
+) -> CommandOutcome:
     """Show a program: its text, signature, ranges and guards."""
     from lostwax.cli.programs import show_file
 
@@ -210,7 +210,7 @@ def check(
     ray: OnRay = False,
     seed: Seed = 0,
     imports: Imports = None,
-) -> Outcome:
+) -> CommandOutcome:
     """Compare programs with their models, at the example and at drawn sizes."""
     from lostwax.cli.running import CheckOptions, check_models
 
@@ -222,7 +222,7 @@ def check(
 def diff(
     old: Annotated[str, typer.Argument(metavar="OLD", help="A .pt2 file.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="A .pt2 file.")],
-) -> Outcome:
+) -> CommandOutcome:
     """List what differs between two programs."""
     from lostwax.cli.programs import diff_files
 
@@ -240,7 +240,7 @@ def run(
         str | None, typer.Option("-o", "--output", help="Write the results: a .pt file.")
     ] = None,
     name: Name = "",
-) -> Outcome:
+) -> CommandOutcome:
     """Run a program, with its example inputs or with those of files."""
     from lostwax.cli.running import run_file
 
@@ -253,7 +253,7 @@ def lower(
     output: Out = None,
     form: Annotated[OutputForm, typer.Option("--to", help="What is written.")] = OutputForm.pte,
     backend: Backend = "",
-) -> Outcome:
+) -> CommandOutcome:
     """Lower the program of a .pt2 file: to a .pte file, or to core ATen."""
     from lostwax.cli.exporting import lower_file
 
@@ -268,7 +268,7 @@ def bench(
     ] = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="How many calls count.")] = 20,
     seed: Seed = 0,
-) -> Outcome:
+) -> CommandOutcome:
     """Time a program, and beside it the model in eager."""
     from lostwax.cli.running import bench_file
 
@@ -286,7 +286,7 @@ def explore(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="With --serve; 0 is a free one.")
     ] = 0,
-) -> Outcome:
+) -> CommandOutcome:
     """Write a page on which a program can be looked at in a browser, or serve it."""
     from lostwax.cli.reporting import explore_file
 
@@ -299,7 +299,7 @@ def explain(
         str | None,
         typer.Argument(metavar="[CODE]", help="LW0102, or a class.", autocompletion=complete_code),
     ] = None,
-) -> Outcome:
+) -> CommandOutcome:
     """Explain an error: its cause, what to do, an example and the example mended."""
     from lostwax.cli.explaining import explain_code
 

@@ -3,9 +3,9 @@ torch."""
 
 from __future__ import annotations
 
-from lostwax.cli.outcome import Outcome
+from lostwax.cli.outcome import CommandOutcome
 from lostwax.errors import CLASSES, CommandError, did_you_mean
-from lostwax.errors.page import Page, read_page
+from lostwax.errors.page import ErrorPage, read_page
 from lostwax.problems.kinds import KINDS
 
 
@@ -18,18 +18,20 @@ def list_codes() -> list[tuple[str, str]]:
     return found
 
 
-def list_pages() -> list[Page]:
+def list_pages() -> list[ErrorPage]:
     """The pages of errors, and of what reports find."""
     pages = [read_page(each) for each in CLASSES]
-    return pages + [Page(k.name, k.code, k.cause, k.fix, "", "") for k in KINDS]
+    return pages + [ErrorPage(k.name, k.code, k.cause, k.fix, "", "") for k in KINDS]
 
 
-def explain_code(name: str | None) -> Outcome:
+def explain_code(name: str | None) -> CommandOutcome:
     """The page of a code or a class; without one, the list of all."""
     if name is None:
         listed = list_codes()
         result = [{"code": code, "title": title} for code, title in listed]
-        return Outcome({"codes": result}, "\n".join(f"{code}  {title}" for code, title in listed))
+        return CommandOutcome(
+            {"codes": result}, "\n".join(f"{code}  {title}" for code, title in listed)
+        )
     wanted = name.strip("[]").lower()
     for page in list_pages():
         if wanted in (page.code.lower(), page.name.lower()):
@@ -38,7 +40,7 @@ def explain_code(name: str | None) -> Outcome:
                 if code:
                     indented = "\n".join(f"    {line}" if line else "" for line in code.split("\n"))
                     parts.append(f"{title}:\n\n{indented}")
-            return Outcome(page._asdict(), "\n\n".join(parts))
+            return CommandOutcome(page._asdict(), "\n\n".join(parts))
     known = [text for page in list_pages() for text in (page.code, page.name)]
     guess = did_you_mean(name, known) or "\n  instead: lostwax explain, which lists all codes"
     raise CommandError(f"there is no error {name!r}{guess}")

@@ -12,7 +12,7 @@ from typing import Any
 from lostwax.backends.transform import to_edge_transform_and_lower
 from lostwax.capture.export import export
 from lostwax.cli.factories import build_model, read_dynamic
-from lostwax.cli.outcome import Outcome, check_output, write_error
+from lostwax.cli.outcome import CommandOutcome, check_output, write_error
 from lostwax.cli.plugins import find_partitioner
 from lostwax.cli.programs import describe_program, load_program, write_bytes
 from lostwax.cli.progress import show_status
@@ -40,7 +40,7 @@ class Options:
 
 def export_models(
     models: Sequence[str], output: str | None, options: Options, jobs: int, on_ray: bool
-) -> Outcome:
+) -> CommandOutcome:
     """Export each model to a file of its own."""
     todo = [
         Job(m, f, options)
@@ -49,11 +49,11 @@ def export_models(
     if len(todo) == 1 and not on_ray:
         with show_status(f"exporting {models[0]}"):
             made = export_model(todo[0])
-        return Outcome({"models": [made]}, write_line(made))
+        return CommandOutcome({"models": [made]}, write_line(made))
     listed = run_jobs("exporting", export_model, todo, jobs, on_ray)
     done = sum(each["error"] is None for each in listed)
     lines = [*map(write_line, listed), f"{done} of {len(listed)} exported"]
-    return Outcome({"models": listed}, "\n".join(lines), find_exit(listed))
+    return CommandOutcome({"models": listed}, "\n".join(lines), find_exit(listed))
 
 
 def choose_form(output: str | None, core: bool, edge: bool, pte: bool, backend: str) -> str:
@@ -146,7 +146,7 @@ def write_program(program: ExportedProgram, file: str, form: str, backend: str) 
     return {"delegated": delegated, "arena_bytes": executable.arena_sizes}
 
 
-def lower_file(source: str, output: str | None, form: str, backend: str) -> Outcome:
+def lower_file(source: str, output: str | None, form: str, backend: str) -> CommandOutcome:
     """Lower the program of a file."""
     suffix = SUFFIXES[form]
     file = output or str(Path(Path(source).name).with_suffix(suffix))
@@ -154,7 +154,7 @@ def lower_file(source: str, output: str | None, form: str, backend: str) -> Outc
     with show_status(f"lowering {source}"):
         more = write_program(load_program(source), file, form, backend)
     made = {"source": source, "file": file, "bytes": os.path.getsize(file), **more}
-    return Outcome(made, f"{file}: {write_bytes(made['bytes'])}{_write_more(made)}")
+    return CommandOutcome(made, f"{file}: {write_bytes(made['bytes'])}{_write_more(made)}")
 
 
 def write_line(made: dict[str, Any]) -> str:

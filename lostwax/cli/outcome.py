@@ -40,7 +40,7 @@ class Exit(IntEnum):
 
 
 @dataclass
-class Outcome:
+class CommandOutcome:
     """What a command found: as data, and as text for people."""
 
     result: Any
@@ -53,7 +53,7 @@ class Outcome:
 
 
 def finish(
-    command: str, work: Callable[[], Outcome], *, as_json: bool, show_traceback: bool
+    command: str, work: Callable[[], CommandOutcome], *, as_json: bool, show_traceback: bool
 ) -> None:
     """Do the work, print its outcome or its error, and leave with the exit code."""
     warned: list[dict[str, Any]] = []
@@ -79,8 +79,8 @@ def finish(
 
 
 def run_safely(
-    work: Callable[[], Outcome], show_traceback: bool
-) -> tuple[Outcome | None, dict[str, Any]]:
+    work: Callable[[], CommandOutcome], show_traceback: bool
+) -> tuple[CommandOutcome | None, dict[str, Any]]:
     """The outcome of the work, or what is to be reported of its error."""
     try:
         return work(), {}

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from lostwax.cli.outcome import Exit, Outcome, check_file
+from lostwax.cli.outcome import CommandOutcome, Exit, check_file
 from lostwax.errors import CommandError, LoadError, LoweringError
 from lostwax.ir.diff import diff
 from lostwax.ir.graph.lookup import all_nodes
@@ -100,7 +100,7 @@ def count_operators(program: ExportedProgram) -> Counter[str]:
     return Counter(dict(Counter(target_text(n.target) for n in nodes).most_common()))
 
 
-def show_file(file: str, name: str, ops: bool, memory: bool) -> Outcome:
+def show_file(file: str, name: str, ops: bool, memory: bool) -> CommandOutcome:
     """What is in a file: the programs, or how often each operator is in them, or their memory."""
     check_file(file)
     if file.endswith(".pte"):
@@ -122,7 +122,7 @@ def show_file(file: str, name: str, ops: bool, memory: bool) -> Outcome:
                 summary["text"] = graph_text(each.graph)
             text = _write_program(summary)
         texts.append(f"{key}:\n{text}" if len(programs) > 1 else text)
-    return Outcome({"file": file, "programs": described}, "\n\n".join(texts))
+    return CommandOutcome({"file": file, "programs": described}, "\n\n".join(texts))
 
 
 def _write_program(summary: Mapping[str, Any]) -> str:
@@ -181,7 +181,7 @@ def _write_memory(summary: Mapping[str, Any]) -> str:
 # -------------------------------------------------------------------------------------- executables
 
 
-def _show_executable(file: str, ops: bool, memory: bool) -> Outcome:
+def _show_executable(file: str, ops: bool, memory: bool) -> CommandOutcome:
     try:
         found = read_file(Path(file).read_bytes())
     except LoadError as error:
@@ -204,18 +204,18 @@ def _show_executable(file: str, ops: bool, memory: bool) -> Outcome:
     if memory:
         lines = [f"weights: {write_bytes(data)}"]
         lines += [f"{m}: arena {write_bytes(sum(t['arena_bytes']))}" for m, t in methods.items()]
-        return Outcome(result, "\n".join(lines))
+        return CommandOutcome(result, "\n".join(lines))
     if ops:
         texts = (f"{m}:\n{write_histogram(t['operators'])}" for m, t in methods.items())
-        return Outcome(result, "\n\n".join(texts))
+        return CommandOutcome(result, "\n\n".join(texts))
     text = dump(file)
-    return Outcome({**result, "text": text}, text)
+    return CommandOutcome({**result, "text": text}, text)
 
 
 # ------------------------------------------------------------------------------------ two programs
 
 
-def diff_files(old: str, new: str) -> Outcome:
+def diff_files(old: str, new: str) -> CommandOutcome:
     """What differs between the programs of two files."""
     before, after = load_programs(old), load_programs(new)
     changes: list[dict[str, str]] = []
@@ -245,4 +245,4 @@ def diff_files(old: str, new: str) -> Outcome:
             )
             lines.append(str(each) if len(before) == 1 else f"{name}: {each}")
     code = Exit.DIFFERS if changes else Exit.OK
-    return Outcome({"changes": changes}, "\n".join(lines) or "no differences", code)
+    return CommandOutcome({"changes": changes}, "\n".join(lines) or "no differences", code)

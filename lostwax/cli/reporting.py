@@ -9,7 +9,7 @@ from typing import Any
 
 from lostwax.cli.exporting import Options
 from lostwax.cli.factories import build_model, read_dynamic
-from lostwax.cli.outcome import Outcome, check_file, check_output, write_error
+from lostwax.cli.outcome import CommandOutcome, check_file, check_output, write_error
 from lostwax.cli.plugins import find_partitioner
 from lostwax.cli.programs import write_bytes
 from lostwax.cli.progress import show_status
@@ -22,7 +22,7 @@ from lostwax.problems.report import report
 
 def report_models(
     models: Sequence[str], output: str | None, options: Options, jobs: int, on_ray: bool
-) -> Outcome:
+) -> CommandOutcome:
     """All problems of each model; with a file, the report of one model goes there."""
     if output is not None and len(models) > 1:
         raise CommandError("-o with --report is the report of one model")
@@ -35,7 +35,7 @@ def report_models(
     else:
         listed = run_jobs("looking at models", report_model, todo, jobs, on_ray)
         text = "\n\n".join(map(_write_report, listed))
-    return Outcome({"reports": listed}, text, find_exit(listed))
+    return CommandOutcome({"reports": listed}, text, find_exit(listed))
 
 
 def report_model(job: Job[Options]) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _write_report(result: dict[str, Any]) -> str:
     return f"{result['model']}:\n{text}"
 
 
-def explore_file(file: str, output: str | None, lower: bool, port: int | None) -> Outcome:
+def explore_file(file: str, output: str | None, lower: bool, port: int | None) -> CommandOutcome:
     """Write the page of a file; with a port, serve it, and write it only if a name is given."""
     check_file(file)
     check_output(output, (".html",))
@@ -83,4 +83,4 @@ def explore_file(file: str, output: str | None, lower: bool, port: int | None) -
         result["address"] = find_address(server)
         lines.append(f"serving {file} at {result['address']} until Ctrl-C")
     after = None if server is None else partial(serve, server)
-    return Outcome(result, "\n".join(lines), go_on=after)
+    return CommandOutcome(result, "\n".join(lines), go_on=after)

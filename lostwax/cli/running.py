@@ -19,7 +19,7 @@ from lostwax.capture.export import export
 from lostwax.checking.check import check
 from lostwax.checking.result import CheckResult
 from lostwax.cli.factories import Model, build_model, import_place, read_dynamic
-from lostwax.cli.outcome import Outcome, check_file, check_output, write_error
+from lostwax.cli.outcome import CommandOutcome, check_file, check_output, write_error
 from lostwax.cli.programs import load_program
 from lostwax.cli.progress import show_status
 from lostwax.cli.several import Job, find_exit, run_jobs
@@ -61,7 +61,9 @@ def split_targets(targets: Sequence[str]) -> list[tuple[str, str]]:
     return found
 
 
-def check_models(targets: Sequence[str], options: CheckOptions, jobs: int, on_ray: bool) -> Outcome:
+def check_models(
+    targets: Sequence[str], options: CheckOptions, jobs: int, on_ray: bool
+) -> CommandOutcome:
     """Compare each program with its model."""
     todo = [Job(m, f, options, reads=bool(f)) for f, m in split_targets(targets)]
     if len(todo) == 1 and not on_ray:
@@ -74,7 +76,7 @@ def check_models(targets: Sequence[str], options: CheckOptions, jobs: int, on_ra
         agreed = sum(bool(each.get("ok")) for each in listed)
         text = "\n".join([*lines, f"{agreed} of {len(listed)} agree"])
     is_ok = all(each.get("ok") for each in listed)
-    return Outcome({"ok": is_ok, "models": listed}, text, find_exit(listed))
+    return CommandOutcome({"ok": is_ok, "models": listed}, text, find_exit(listed))
 
 
 def check_model(
@@ -135,7 +137,7 @@ def _take_weights(module: Any, program: ExportedProgram, file: str) -> None:
     module.load_state_dict(program.state_dict, strict=False)
 
 
-def run_file(file: str, inputs: Sequence[str], output: str | None, name: str) -> Outcome:
+def run_file(file: str, inputs: Sequence[str], output: str | None, name: str) -> CommandOutcome:
     """Run a program once, with inputs from files, or with the example that is in it."""
     check_file(file)
     check_output(output)
@@ -158,7 +160,9 @@ def run_file(file: str, inputs: Sequence[str], output: str | None, name: str) ->
     lines = [each["text"] for each in described]
     if output is not None:
         lines.append(f"written to {output}")
-    return Outcome({"seconds": seconds, "results": described, "file": output}, "\n".join(lines))
+    return CommandOutcome(
+        {"seconds": seconds, "results": described, "file": output}, "\n".join(lines)
+    )
 
 
 def _read_input(file: str) -> Any:
@@ -203,7 +207,7 @@ def _describe_value(value: Any) -> dict[str, Any]:
     return record
 
 
-def bench_file(file: str, spec: str, repeat: int, seed: int) -> Outcome:
+def bench_file(file: str, spec: str, repeat: int, seed: int) -> CommandOutcome:
     """How long a program takes, and beside it the model in eager, if one is given."""
     calls: dict[str, Callable[[], Any]] = {}
     if file.endswith(".pte"):
@@ -223,7 +227,7 @@ def bench_file(file: str, spec: str, repeat: int, seed: int) -> Outcome:
         f"{name}: median {1e3 * t['median']:.3f} ms, least {1e3 * t['least']:.3f} ms"
         for name, t in times.items()
     ]
-    return Outcome({"repeat": repeat, "seconds": times}, "\n".join(lines))
+    return CommandOutcome({"repeat": repeat, "seconds": times}, "\n".join(lines))
 
 
 def _call_model(model: Model) -> Callable[[], Any]:

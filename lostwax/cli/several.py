@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from lostwax.cli.outcome import Exit, Outcome, run_safely
+from lostwax.cli.outcome import CommandOutcome, Exit, run_safely
 from lostwax.cli.progress import count_steps
 from lostwax.errors import CommandError
 
@@ -72,9 +72,9 @@ def run_job(work: Work, job: Job[Any]) -> Told:
     """Do the work for one model; an error is reported, not raised, but for an interrupt."""
     made: list[Told] = []
 
-    def do() -> Outcome:
+    def do() -> CommandOutcome:
         made.append(work(job))
-        return Outcome(None, "")
+        return CommandOutcome(None, "")
 
     _, error = run_safely(do, False)
     if error and error["exit"] == Exit.INTERRUPTED:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from lostwax.errors.base import LostwaxError
 
 
-class Page(NamedTuple):
+class ErrorPage(NamedTuple):
     """What is reported of a class of errors."""
 
     name: str
@@ -27,12 +27,12 @@ class Page(NamedTuple):
 _PARTS = re.compile(r"^(What to do|Example|Mended):\s+", re.M)
 
 
-def read_page(error: type[LostwaxError]) -> Page:
+def read_page(error: type[LostwaxError]) -> ErrorPage:
     """The parts of a class docstring."""
     cause, *rest = _PARTS.split(inspect.getdoc(error) or "")
     parts = dict(zip(rest[::2], rest[1::2], strict=True))
     code = (_dedent(parts.get(name, "")) for name in ("Example", "Mended"))
-    return Page(error.__name__, error.code, cause.strip(), parts["What to do"].strip(), *code)
+    return ErrorPage(error.__name__, error.code, cause.strip(), parts["What to do"].strip(), *code)
 
 
 def _dedent(block: str) -> str:

@@ -56,7 +56,7 @@ class Tables:
         return self.strings.number(text)
 
 
-class GraphWriter:
+class ProgramWriter:
     """Writes the graphs of one program: its own, those of its control flow and of its delegates.
 
     Nodes of all of them are numbered through; `numbers` has the number of each.

@@ -10,11 +10,11 @@ from typing import Any
 
 from torch.fx import Node
 
-from lostwax.explorer.graph import GraphWriter
+from lostwax.explorer.graph import ProgramWriter
 from lostwax.ops.dialect_operator import overload_of
 
 
-def link_nodes(earlier: GraphWriter, later: GraphWriter) -> list[int]:
+def link_nodes(earlier: ProgramWriter, later: ProgramWriter) -> list[int]:
     """For each node of the later stage the number of that which it comes from; -1: not known."""
     named: dict[str, list[Node]] = {}
     for node in earlier.nodes:
@@ -23,7 +23,7 @@ def link_nodes(earlier: GraphWriter, later: GraphWriter) -> list[int]:
 
 
 def _find_origin(
-    node: Node, named: dict[str, list[Node]], earlier: GraphWriter, later: GraphWriter
+    node: Node, named: dict[str, list[Node]], earlier: ProgramWriter, later: ProgramWriter
 ) -> int:
     origins = node.meta.get("decomposed_from") or ()
     same = [

@@ -11,13 +11,13 @@ from typing import Any
 
 from torch.fx import Node
 
-from lostwax.explorer.graph import KIND, GraphWriter
+from lostwax.explorer.graph import KIND, ProgramWriter
 from lostwax.ops.dialect_operator import overload_of
 from lostwax.pte.lowering.listing import ARENA, Call, DelegateCall, Listing
 from lostwax.pte.plan import find_lifetimes
 
 
-def find_program_memory(writer: GraphWriter) -> dict[str, Any]:
+def find_program_memory(writer: ProgramWriter) -> dict[str, Any]:
     """The lifetime of what each node of the main graph computes, counted in nodes; a view lives in
     the memory of what it shows. Sizes that vary are those of the example."""
     columns = writer.columns

@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 
 from lostwax.dialects.manager import EdgeProgramManager
 from lostwax.dialects.methods import Methods
-from lostwax.explorer.graph import GraphWriter, Tables
+from lostwax.explorer.graph import ProgramWriter, Tables
 from lostwax.explorer.links import link_nodes
 from lostwax.explorer.listing import PlanWriter
 from lostwax.explorer.memory import find_planned_memory, find_program_memory, list_kernels
@@ -127,7 +127,7 @@ def describe_stages(stages: Sequence[Stage], title: str, source: bool) -> dict[s
     """The data of a page."""
     tables = Tables(source)
     methods = list(dict.fromkeys(name for stage in stages for name in _names(stage)))
-    described, writers = [], dict[tuple[str, int], GraphWriter]()
+    described, writers = [], dict[tuple[str, int], ProgramWriter]()
     for number, stage in enumerate(stages):
         for name in _names(stage):
             entry: dict[str, Any] = {"label": stage.label, "stage": number, "method": name}
@@ -135,7 +135,7 @@ def describe_stages(stages: Sequence[Stage], title: str, source: bool) -> dict[s
                 plans = {plan["name"]: plan for plan in stage.file.program["execution_plan"]}
                 entry |= PlanWriter(tables, plans[name], stage.file).write()
             else:
-                writers[name, number] = writer = GraphWriter(tables, stage.methods[name])
+                writers[name, number] = writer = ProgramWriter(tables, stage.methods[name])
                 entry |= writer.write()
                 entry["memory"] = find_program_memory(writer)
                 if stage.executable is not None:

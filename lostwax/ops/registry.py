@@ -31,7 +31,7 @@ from torch._ops import OpOverload
 from lostwax import torch_version
 from lostwax.ops import index
 from lostwax.ops.families import Families, index_name
-from lostwax.ops.traits import Refusal, Trait
+from lostwax.ops.traits import OperatorRefusal, Trait
 from lostwax.sym import Size
 
 Rule = Callable[..., Any]
@@ -95,7 +95,7 @@ class Operator:
     """The rule is the twin's, and takes the twin's arguments."""
     mutates: tuple[str, ...] = ()
     """Names of the arguments that are written."""
-    results: tuple[Result, ...] = ()
+    results: tuple[ResultSource, ...] = ()
     """For each output, what it is."""
     out_names: tuple[str, ...] = ()
     """Names of the `out=` arguments, in the order of the outputs."""
@@ -115,7 +115,7 @@ class Operator:
     evaluation: Rule | None = None
     """How a mode evaluates it, if not by a rule."""
     traits: frozenset[Trait] = frozenset()
-    refusal: Refusal | None = None
+    refusal: OperatorRefusal | None = None
     """Why no program can have it."""
     silent_flag: str | None = None
     """The argument which, if true, makes it write to its running statistics, although its schema
@@ -141,7 +141,7 @@ class Operator:
         return self.kind in ("inplace", "out", "mixed")
 
 
-class Result(NamedTuple):
+class ResultSource(NamedTuple):
     """What one output is: new, or a view of an argument, or (`written`) that argument itself."""
 
     argument: str | None = None
@@ -316,7 +316,7 @@ def _find_traits_of_forms(schema: Any) -> Iterator[Trait]:
         yield from _traits_of_forms.get(key, ())
 
 
-def refuse_operators(refusal: Refusal, *names: str) -> None:
+def refuse_operators(refusal: OperatorRefusal, *names: str) -> None:
     """Say that no program can have these operators, and why."""
     _record_facts(names, refusal=refusal)
 
@@ -398,17 +398,17 @@ def _describe(overload: OpOverload) -> Operator:
     return record
 
 
-def _describe_result(returned: Any, aliases: list[tuple[Any, Any]]) -> Result:
+def _describe_result(returned: Any, aliases: list[tuple[Any, Any]]) -> ResultSource:
     """What a result is, by the arguments that have aliases."""
     is_list = returned.type.kind() == "ListType"
     info = returned.alias_info
     if info is None:
-        return Result(is_list=is_list)
+        return ResultSource(is_list=is_list)
     for argument, source in aliases:
         # The schema of a list of views (`split`) names no alias set: it views the aliased argument.
         if source.before_set & info.before_set or not info.before_set:
-            return Result(argument.name, info.is_write, is_list)
-    return Result(is_list=is_list)
+            return ResultSource(argument.name, info.is_write, is_list)
+    return ResultSource(is_list=is_list)
 
 
 def _classify(record: Operator) -> str:

@@ -182,7 +182,7 @@ class Trait(Enum):
     """It asks whether all of a tensor is true, and is never anything but a check."""
 
 
-class Refusal(NamedTuple):
+class OperatorRefusal(NamedTuple):
     """Why no program can have an operator. The text may contain `{overload}` or `{name}`."""
 
     text: str

@@ -21,10 +21,10 @@ from lostwax.pte.file.schema import DTYPES, DYNAMIC_BOUND, EXTERNAL, IN_SEGMENT,
 from lostwax.pte.lowering.listing import (
     Call,
     DelegateCall,
-    Items,
     JumpIfFalse,
     Label,
     Listing,
+    ListOperand,
     Move,
     Number,
     Storage,
@@ -38,7 +38,7 @@ def emit_file(
     listings: Sequence[Listing],
     arenas: Sequence[Sequence[int]],
     constants: Mapping[str, Any],
-    beside: Weights | None = None,
+    beside: ExternalWeights | None = None,
 ) -> bytes:
     """The file of these methods; `arenas` has the sizes of each one's arenas, `constants` has the
     methods that return a plain value. Weights go into the file, or into `beside`."""
@@ -190,7 +190,7 @@ class Blobs:
         ]
 
 
-class Weights:
+class ExternalWeights:
     """The weights beside a file, each under its own name: equal ones may differ in another file of
     the same module."""
 
@@ -238,7 +238,7 @@ class _Method:
         weights: Data,
         starts: Data,
         blobs: Blobs,
-        beside: Weights | None = None,
+        beside: ExternalWeights | None = None,
     ) -> None:
         self.listing, self.weights, self.starts = listing, weights, starts
         self.blobs, self.beside = blobs, beside
@@ -309,7 +309,7 @@ class _Method:
             if found is None:
                 found = self.objects[value] = self._add(self._object(value))
             return found
-        if isinstance(value, Items):
+        if isinstance(value, ListOperand):
             return self._list_index(value)
         key = (value.__class__, repr(value))
         if key not in self.numbers:
@@ -320,7 +320,7 @@ class _Method:
         self.values.append(Table("EValue", {"val": table}))
         return len(self.values) - 1
 
-    def _list_index(self, items: Items) -> int:
+    def _list_index(self, items: ListOperand) -> int:
         kind = _LISTS[items.kind]
         numbers: list[Any] = list(items)
         if kind in _BY_INDEX:

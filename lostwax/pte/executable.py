@@ -13,7 +13,7 @@ from torch.fx import Node
 from lostwax.dialects.methods import Methods, require_config
 from lostwax.errors import LoweringError, SaveError
 from lostwax.ir.program import ExportedProgram
-from lostwax.pte.emit import Weights, emit_file
+from lostwax.pte.emit import ExternalWeights, emit_file
 from lostwax.pte.lowering.listing import Listing, Step
 from lostwax.pte.lowering.lower import lower_method
 from lostwax.pte.lowering.state import State
@@ -71,7 +71,7 @@ class ExecutableProgram(Methods):
             [size, state.size + beyond] if state.size else [size]
             for size in self.arena_sizes.values()
         ]
-        beside = Weights() if self.config.weights_beside else None
+        beside = ExternalWeights() if self.config.weights_beside else None
         self.buffer = emit_file(listings, arenas, constant_methods, beside)
         self.weights = None if beside is None else beside.write()
         """The `.ptd` file with the weights, if they are beside."""

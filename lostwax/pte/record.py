@@ -11,7 +11,15 @@ from collections.abc import Sequence
 from torch.fx import Node
 
 from lostwax.pte.file.container import round_up
-from lostwax.pte.lowering.listing import Call, Items, Listing, Step, Storage, Tensor, list_leaves
+from lostwax.pte.lowering.listing import (
+    Call,
+    Listing,
+    ListOperand,
+    Step,
+    Storage,
+    Tensor,
+    list_leaves,
+)
 from lostwax.pte.plan import ALIGNMENT
 
 
@@ -32,7 +40,7 @@ def record_values(listing: Listing, written: Sequence[Step], arena: int) -> tupl
         storage = Storage(value.storage.nbytes, offset=arena)
         arena += max(round_up(storage.nbytes, ALIGNMENT), ALIGNMENT)
         copy = Tensor(value.size, value.dtype, storage, value.bound, grows=value.grows)
-        order = Items("[int]", range(len(value.size)))
+        order = ListOperand("[int]", range(len(value.size)))
         args = [value, False, order, copy, copy]
         call = Call("dim_order_ops::_clone_dim_order.out", args, (copy,))
         copies.setdefault(at, []).append(call)

@@ -18,7 +18,7 @@ from lostwax.backends.xnnpack.calls import (
     read_arguments,
     size_of,
 )
-from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.entry import OperatorEntry, ProgramFacts
 from lostwax.backends.xnnpack.normalization import find_factors
 from lostwax.backends.xnnpack.quantized.layers import Layer, write_weights
 from lostwax.backends.xnnpack.quantized.weights import Weights, find_weights
@@ -132,7 +132,7 @@ def _is_norm(node: Node) -> bool:
     return name == "aten::_native_batch_norm_legit_no_training"
 
 
-def explain_convolution(node: Node, facts: Facts) -> str:
+def explain_convolution(node: Node, facts: ProgramFacts) -> str:
     given = read_arguments(node)
     if not facts.is_constant(given.weight):
         return "its weight is no constant"
@@ -179,5 +179,5 @@ def _define_image(writer: PartWriter, node: Node) -> tuple[int, Any]:
     return made, finish
 
 
-CONVOLUTIONS = {"aten::convolution": Entry(write_convolution, explain_convolution)}
+CONVOLUTIONS = {"aten::convolution": OperatorEntry(write_convolution, explain_convolution)}
 """The operators of this family, by name."""

@@ -14,7 +14,7 @@ import torch
 from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import find_clamp, read_arguments, size_of
-from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.entry import OperatorEntry, ProgramFacts
 from lostwax.backends.xnnpack.quantized.match import can_compute, is_wide, match_call, match_move
 from lostwax.backends.xnnpack.quantized.quantum import read_quantum
 from lostwax.backends.xnnpack.writer import LAST, PartWriter
@@ -45,7 +45,7 @@ def write_clamp(writer: PartWriter, node: Node) -> None:
     writer.add("XNNClamp", clamp, input_id=given, output_id=writer.define(made, last))
 
 
-def explain_clamp(node: Node, facts: Facts) -> str:
+def explain_clamp(node: Node, facts: ProgramFacts) -> str:
     limits = find_clamp(node)
     if limits is None:
         return "its limits are tensors"
@@ -58,7 +58,7 @@ def write_elu(writer: PartWriter, node: Node) -> None:
     write_function("XNNELU", writer, node, alpha=float(read_arguments(node).alpha))
 
 
-def explain_elu(node: Node, facts: Facts) -> str:
+def explain_elu(node: Node, facts: ProgramFacts) -> str:
     given = read_arguments(node)
     if given.scale != 1 or given.input_scale != 1:
         return "XNNPACK's elu has no scales"
@@ -109,7 +109,7 @@ def write_power(writer: PartWriter, node: Node) -> None:
 _POWERS = {0.5: "XNNSquareRoot", -0.5: "XNNReciprocalSquareRoot", 2.0: "XNNSquare", 1.0: "XNNCopy"}
 
 
-def explain_power(node: Node, facts: Facts) -> str:
+def explain_power(node: Node, facts: ProgramFacts) -> str:
     exponent: Any = node.args[1]
     if isinstance(exponent, Node) or (exponent != 3 and exponent not in _POWERS):
         return f"XNNPACK has no power of {exponent}"
@@ -124,7 +124,7 @@ def write_prelu(writer: PartWriter, node: Node) -> None:
     writer.add("XNNPReLU", input1_id=given, input2_id=weight, output_id=made)
 
 
-def explain_prelu(node: Node, facts: Facts) -> str:
+def explain_prelu(node: Node, facts: ProgramFacts) -> str:
     source, slope = node.args[:2]
     if not facts.is_constant(slope):
         return "its slopes are no constant"
@@ -175,7 +175,7 @@ def _add_constant(writer: PartWriter, data: torch.Tensor, last: bool, dims: int)
     return writer.add_constant(wide.permute(LAST[dims]))
 
 
-def explain_arithmetic(node: Node, facts: Facts) -> str:
+def explain_arithmetic(node: Node, facts: ProgramFacts) -> str:
     alpha, other = _find_alpha(node), node.args[1]
     is_fixed = not isinstance(other, Node) or facts.is_constant(other)
     if isinstance(alpha, Node) or (alpha != 1 and not is_fixed):
@@ -220,7 +220,7 @@ def write_mask(writer: PartWriter, node: Node) -> None:
     writer.add("XNNMinimum", input1_id=current, input2_id=high, output_id=made)
 
 
-def explain_mask(node: Node, facts: Facts) -> str:
+def explain_mask(node: Node, facts: ProgramFacts) -> str:
     _, first, second = node.args
     if facts.is_constant(first) == facts.is_constant(second):
         return "XNNPACK chooses not between two values that are computed"
@@ -233,16 +233,18 @@ def explain_mask(node: Node, facts: Facts) -> str:
 # ------------------------------------------------------------------------------- the table
 
 
-def _function(kind: str, explain: Callable[[Node, Facts], str] | None = None) -> Entry:
+def _function(
+    kind: str, explain: Callable[[Node, ProgramFacts], str] | None = None
+) -> OperatorEntry:
     write = partial(write_function, kind)
-    return Entry(write) if explain is None else Entry(write, explain)
+    return OperatorEntry(write) if explain is None else OperatorEntry(write, explain)
 
 
-def _arithmetic(kind: str) -> Entry:
-    return Entry(partial(write_arithmetic, kind), explain_arithmetic)
+def _arithmetic(kind: str) -> OperatorEntry:
+    return OperatorEntry(partial(write_arithmetic, kind), explain_arithmetic)
 
 
-_CLAMP = Entry(write_clamp, explain_clamp)
+_CLAMP = OperatorEntry(write_clamp, explain_clamp)
 
 ELEMENTWISE = {
     "aten::abs": _function("XNNAbs"),
@@ -250,8 +252,8 @@ ELEMENTWISE = {
     "aten::cos": _function("XNNCos"),
     "aten::exp": _function("XNNExp"),
     "aten::floor": _function("XNNFloor"),
-    "aten::gelu": Entry(write_gelu),
-    "aten::where.self": Entry(write_mask, explain_mask, any_constants=True),
+    "aten::gelu": OperatorEntry(write_gelu),
+    "aten::where.self": OperatorEntry(write_mask, explain_mask, any_constants=True),
     "aten::hardswish": _function("XNNHardswish"),
     "aten::log": _function("XNNLog"),
     "aten::neg": _function("XNNNegate"),
@@ -263,10 +265,10 @@ ELEMENTWISE = {
     "aten::clamp": _CLAMP,
     "aten::hardtanh": _CLAMP,
     "aten::relu": _CLAMP,
-    "aten::elu": Entry(write_elu, explain_elu),
-    "aten::leaky_relu": Entry(write_leaky_relu),
-    "aten::pow.Tensor_Scalar": Entry(write_power, explain_power),
-    "aten::_prelu_kernel": Entry(write_prelu, explain_prelu),
+    "aten::elu": OperatorEntry(write_elu, explain_elu),
+    "aten::leaky_relu": OperatorEntry(write_leaky_relu),
+    "aten::pow.Tensor_Scalar": OperatorEntry(write_power, explain_power),
+    "aten::_prelu_kernel": OperatorEntry(write_prelu, explain_prelu),
     "aten::add.Tensor": _arithmetic("XNNAdd"),
     "aten::add.Scalar": _arithmetic("XNNAdd"),
     "aten::sub.Tensor": _arithmetic("XNNSubtract"),

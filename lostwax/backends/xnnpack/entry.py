@@ -16,7 +16,7 @@ from torch.fx.node import map_arg
 from lostwax.backends.xnnpack.writer import PartWriter
 
 
-class Facts:
+class ProgramFacts:
     """What is known of a program before its parts are: which nodes are constants. `state` has the
     values of its own constants."""
 
@@ -40,24 +40,24 @@ class Facts:
         return found
 
 
-def take_all(node: Node, facts: Facts) -> str:
+def take_all(node: Node, facts: ProgramFacts) -> str:
     """Every call that XNNPACK's dtypes and sizes allow is taken."""
     return ""
 
 
 @dataclass(frozen=True)
-class Entry:
+class OperatorEntry:
     """An operator: `write` writes a call of it, `explain` says why one is not taken, "" if it is.
     A `lazy` one is written when it is read: it may turn out to be nothing. One of `any_constants`
     takes such as are not of float32. One that is `quantized` has integers, and looks after them;
     one of `any_values` is part of another call, and nothing is asked of its values."""
 
     write: Callable[[PartWriter, Node], None]
-    explain: Callable[[Node, Facts], str] = take_all
+    explain: Callable[[Node, ProgramFacts], str] = take_all
     lazy: bool = False
     any_constants: bool = False
     quantized: bool = False
     any_values: bool = False
 
 
-Operators = Mapping[str, Entry]
+Operators = Mapping[str, OperatorEntry]

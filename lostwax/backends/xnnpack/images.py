@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import is_static, list_pair, read_arguments, size_of
-from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.entry import OperatorEntry, ProgramFacts
 from lostwax.backends.xnnpack.normalization import explain_first, write_image_mean
 from lostwax.backends.xnnpack.quantized.match import is_alike, match_call
 from lostwax.backends.xnnpack.schema import ALIGN_CORNERS, KEEP_DIMS
@@ -38,7 +38,7 @@ def write_max_pool(writer: PartWriter, node: Node) -> None:
     writer.add("XNNMaxPooling2d", result.clamp, input_id=source, output_id=made, **fields)
 
 
-def explain_max_pool(node: Node, facts: Facts) -> str:
+def explain_max_pool(node: Node, facts: ProgramFacts) -> str:
     given = read_arguments(node)
     kernel = list_pair(given.kernel_size)
     if kernel == [1, 1]:
@@ -115,7 +115,7 @@ def _write_average(writer: PartWriter, node: Node, source: int, fields: dict[str
     writer.add("XNNAvgPooling2d", result.clamp, input_id=source, output_id=made, **fields)
 
 
-def explain_average_pool(node: Node, facts: Facts) -> str:
+def explain_average_pool(node: Node, facts: ProgramFacts) -> str:
     given = read_arguments(node)
     if reason := _explain_ceil(node, given):
         return reason
@@ -142,7 +142,7 @@ def write_adaptive_pool(writer: PartWriter, node: Node) -> None:
         _write_average(writer, node, source, _window(kernel, kernel, 0))
 
 
-def explain_adaptive_pool(node: Node, facts: Facts) -> str:
+def explain_adaptive_pool(node: Node, facts: ProgramFacts) -> str:
     given = read_arguments(node)
     wanted, size = list_pair(given.output_size), size_of(given.self)[-2:]
     if wanted == [1, 1]:
@@ -171,7 +171,7 @@ def write_bilinear(writer: PartWriter, node: Node) -> None:
     )
 
 
-def explain_bilinear(node: Node, facts: Facts) -> str:
+def explain_bilinear(node: Node, facts: ProgramFacts) -> str:
     source: Any = node.args[0]
     if not is_static(*size_of(node)[2:], *size_of(source)[2:]):
         return "XNNPACK resizes to sizes that are fixed"
@@ -209,7 +209,7 @@ def write_nearest(writer: PartWriter, node: Node) -> None:
     write_reshape(writer, made, writer.define(node, True), permute(new, LAST[4]))
 
 
-def explain_nearest(node: Node, facts: Facts) -> str:
+def explain_nearest(node: Node, facts: ProgramFacts) -> str:
     source: Any = node.args[0]
     old, new = size_of(source), size_of(node)
     if not is_static(*old[1:], *new[1:]):
@@ -219,13 +219,13 @@ def explain_nearest(node: Node, facts: Facts) -> str:
     return explain_factors(node)
 
 
-_BILINEAR = Entry(write_bilinear, explain_bilinear)
-_NEAREST = Entry(write_nearest, explain_nearest)
+_BILINEAR = OperatorEntry(write_bilinear, explain_bilinear)
+_NEAREST = OperatorEntry(write_nearest, explain_nearest)
 
 IMAGES = {
-    "aten::max_pool2d_with_indices": Entry(write_max_pool, explain_max_pool),
-    "aten::avg_pool2d": Entry(write_average_pool, explain_average_pool),
-    "aten::_adaptive_avg_pool2d": Entry(write_adaptive_pool, explain_adaptive_pool),
+    "aten::max_pool2d_with_indices": OperatorEntry(write_max_pool, explain_max_pool),
+    "aten::avg_pool2d": OperatorEntry(write_average_pool, explain_average_pool),
+    "aten::_adaptive_avg_pool2d": OperatorEntry(write_adaptive_pool, explain_adaptive_pool),
     "aten::upsample_bilinear2d.vec": _BILINEAR,
     "aten::upsample_bilinear2d": _BILINEAR,
     "aten::upsample_nearest2d.vec": _NEAREST,

@@ -12,7 +12,7 @@ import torch
 from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import is_static, read_arguments, size_of
-from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.entry import OperatorEntry, ProgramFacts
 from lostwax.backends.xnnpack.quantized.match import can_average, match_call
 from lostwax.backends.xnnpack.schema import KEEP_DIMS, NO_VALUE
 from lostwax.backends.xnnpack.shapes import explain_reshape, write_reshape
@@ -29,7 +29,7 @@ def write_softmax(writer: PartWriter, node: Node) -> None:
     writer.add("XNNSoftmax", input_id=source, output_id=writer.define(node, last))
 
 
-def explain_softmax(node: Node, facts: Facts) -> str:
+def explain_softmax(node: Node, facts: ProgramFacts) -> str:
     given, rank = read_arguments(node), len(size_of(node))
     dim = given.dim % rank
     if given.half_to_float:
@@ -91,7 +91,7 @@ def _list_dims(given: Any, rank: int) -> list[int]:
     return sorted(d % rank for d in given.dim or range(rank))
 
 
-def explain_mean(node: Node, facts: Facts) -> str:
+def explain_mean(node: Node, facts: ProgramFacts) -> str:
     given = read_arguments(node)
     size = size_of(given.self)
     dims = _list_dims(given, len(size))
@@ -141,7 +141,7 @@ def write_batch_norm(writer: PartWriter, node: Node) -> None:
     writer.add("XNNAdd", result.clamp, input1_id=scaled, input2_id=term, output_id=made)
 
 
-def explain_batch_norm(node: Node, facts: Facts) -> str:
+def explain_batch_norm(node: Node, facts: ProgramFacts) -> str:
     given = read_arguments(node)
     parts = (given.weight, given.bias, given.running_mean, given.running_var)
     if any(p is not None and not facts.is_constant(p) for p in parts):
@@ -179,7 +179,7 @@ def write_layer_norm(writer: PartWriter, node: Node) -> None:
         current = made
 
 
-def explain_layer_norm(node: Node, facts: Facts) -> str:
+def explain_layer_norm(node: Node, facts: ProgramFacts) -> str:
     given = read_arguments(node)
     if any(p is not None and not facts.is_constant(p) for p in (given.weight, given.bias)):
         return "its weights are no constants"
@@ -191,9 +191,11 @@ def explain_layer_norm(node: Node, facts: Facts) -> str:
 
 
 NORMALIZATION = {
-    "aten::_softmax": Entry(write_softmax, explain_softmax),
-    "aten::mean.dim": Entry(write_mean, explain_mean),
-    "aten::_native_batch_norm_legit_no_training": Entry(write_batch_norm, explain_batch_norm),
-    "aten::native_layer_norm": Entry(write_layer_norm, explain_layer_norm),
+    "aten::_softmax": OperatorEntry(write_softmax, explain_softmax),
+    "aten::mean.dim": OperatorEntry(write_mean, explain_mean),
+    "aten::_native_batch_norm_legit_no_training": OperatorEntry(
+        write_batch_norm, explain_batch_norm
+    ),
+    "aten::native_layer_norm": OperatorEntry(write_layer_norm, explain_layer_norm),
 }
 """The operators of this family, by name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lostwax.backends.xnnpack.convolution import CONVOLUTIONS
 from lostwax.backends.xnnpack.elementwise import ELEMENTWISE
-from lostwax.backends.xnnpack.entry import Entry
+from lostwax.backends.xnnpack.entry import OperatorEntry
 from lostwax.backends.xnnpack.images import IMAGES
 from lostwax.backends.xnnpack.normalization import NORMALIZATION
 from lostwax.backends.xnnpack.parts import PARTS
@@ -12,7 +12,7 @@ from lostwax.backends.xnnpack.products import PRODUCTS
 from lostwax.backends.xnnpack.quantized.conversions import CONVERSIONS
 from lostwax.backends.xnnpack.shapes import SHAPES
 
-OPERATORS: dict[str, Entry] = {
+OPERATORS: dict[str, OperatorEntry] = {
     **ELEMENTWISE,
     **PRODUCTS,
     **SHAPES,

@@ -24,7 +24,7 @@ from lostwax.backends.partition import (
 )
 from lostwax.backends.spec import Backend, CompileSpec, DelegationSpec, Payload
 from lostwax.backends.xnnpack.calls import bound_of, list_tensors, read_arguments, size_of
-from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.entry import OperatorEntry, ProgramFacts
 from lostwax.backends.xnnpack.operators import MOVING, OPERATORS
 from lostwax.backends.xnnpack.products import find_views
 from lostwax.backends.xnnpack.quantized.quantum import get_name, is_dequantize, is_quantize
@@ -89,7 +89,7 @@ def _list_torchao() -> list[OpOverload]:
     return [packet.default for packet in found if packet is not None]
 
 
-def _find_facts(program: ExportedProgram) -> Facts:
+def _find_facts(program: ExportedProgram) -> ProgramFacts:
     """Which nodes are constants: state that the program only reads, and what is computed from it
     alone."""
     given = find_constants(program)
@@ -102,7 +102,7 @@ def _find_facts(program: ExportedProgram) -> Facts:
         is_pure = isinstance(node.target, EdgeOperator) or follows_producer(node)
         if is_pure and all(n in found for n in node.all_input_nodes):
             found.add(node)
-    return Facts(found, state)
+    return ProgramFacts(found, state)
 
 
 def _find_unfit(groups: Sequence[Sequence[Node]]) -> dict[Node, str]:
@@ -157,13 +157,13 @@ def _only_moves(node: Node) -> bool:
     return not isinstance(target, EdgeOperator) or target.name() in MOVING
 
 
-def explain(node: Node, facts: Facts) -> str:
+def explain(node: Node, facts: ProgramFacts) -> str:
     """Why XNNPACK does not take a call; "" if it does."""
     if node in facts.constants:
         return "it is computed from constants alone, and not for XNNPACK"
     if not isinstance(node.target, EdgeOperator):
         return "XNNPACK has no control flow"
-    entry: Entry | None = OPERATORS.get(node.target.name())
+    entry: OperatorEntry | None = OPERATORS.get(node.target.name())
     if entry is None:
         return f"XNNPACK has no {node.target.name()}"
     for number in (*node.args, *node.kwargs.values()):
@@ -183,7 +183,7 @@ INTEGERS = (torch.float32, torch.int8, torch.uint8)
 
 
 def _explain_values(
-    node: Node, tensors: Sequence[Any], facts: Facts, dtypes: Sequence[torch.dtype]
+    node: Node, tensors: Sequence[Any], facts: ProgramFacts, dtypes: Sequence[torch.dtype]
 ) -> str:
     for value in tensors:
         t = value.fake_type

@@ -12,7 +12,7 @@ import torch
 from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import is_static, read_arguments, size_of
-from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.entry import OperatorEntry, ProgramFacts
 from lostwax.backends.xnnpack.schema import MOST_DIMS
 from lostwax.backends.xnnpack.shapes import explain_reshape, write_joined, write_reshape
 from lostwax.backends.xnnpack.writer import LAST, PartWriter, permute, shape_to
@@ -72,7 +72,7 @@ def _count_from_start(place: int, length: Any) -> int:
     return max(0, min(place, int(length)))
 
 
-def explain_slice(node: Node, facts: Facts) -> str:
+def explain_slice(node: Node, facts: ProgramFacts) -> str:
     given = read_arguments(node)
     if size_of(given.self) == size_of(node):
         return ""
@@ -106,7 +106,7 @@ def write_select(writer: PartWriter, node: Node) -> None:
     write_reshape(writer, row, writer.define(node), size_of(node))
 
 
-def explain_select(node: Node, facts: Facts) -> str:
+def explain_select(node: Node, facts: ProgramFacts) -> str:
     given = read_arguments(node)
     if isinstance(given.index, Node):
         return "its index is computed"
@@ -125,7 +125,7 @@ def write_split(writer: PartWriter, node: Node) -> None:
         _write_part(writer, given.self, reader, dim, starts[reader.args[1]])  # type: ignore[index]
 
 
-def explain_split(node: Node, facts: Facts) -> str:
+def explain_split(node: Node, facts: ProgramFacts) -> str:
     given = read_arguments(node)
     return _explain_part(given.self, given.dim)
 
@@ -165,7 +165,7 @@ def _find_runs(index: torch.Tensor) -> list[tuple[int, int]]:
     return runs
 
 
-def explain_rows(node: Node, facts: Facts) -> str:
+def explain_rows(node: Node, facts: ProgramFacts) -> str:
     given = read_arguments(node)
     if not facts.is_constant(given.index):
         return "the rows that it chooses are computed"
@@ -176,10 +176,10 @@ def explain_rows(node: Node, facts: Facts) -> str:
 
 
 PARTS = {
-    "aten::slice_copy.Tensor": Entry(write_slice, explain_slice, lazy=True),
-    "aten::select_copy.int": Entry(write_select, explain_select, lazy=True),
-    "aten::split_copy.Tensor": Entry(write_split, explain_split, lazy=True),
-    "aten::split_with_sizes_copy": Entry(write_split, explain_split, lazy=True),
-    "aten::index_select": Entry(write_rows, explain_rows, any_constants=True),
+    "aten::slice_copy.Tensor": OperatorEntry(write_slice, explain_slice, lazy=True),
+    "aten::select_copy.int": OperatorEntry(write_select, explain_select, lazy=True),
+    "aten::split_copy.Tensor": OperatorEntry(write_split, explain_split, lazy=True),
+    "aten::split_with_sizes_copy": OperatorEntry(write_split, explain_split, lazy=True),
+    "aten::index_select": OperatorEntry(write_rows, explain_rows, any_constants=True),
 }
 """The operators of this family, by name."""

@@ -12,7 +12,7 @@ import torch
 from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import Sizes, count_dynamic, read_arguments, size_of
-from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.entry import OperatorEntry, ProgramFacts
 from lostwax.backends.xnnpack.payload import Clamp
 from lostwax.backends.xnnpack.quantized.layers import Layer, write_rows, write_weights
 from lostwax.backends.xnnpack.quantized.quantum import get_name
@@ -140,7 +140,7 @@ _SOURCES = {"aten::addmm": 1, "aten::mm": 0}
 """Where the layers that take matrices alone have what they read."""
 
 
-def is_for_layers(node: Node, facts: Facts) -> bool:
+def is_for_layers(node: Node, facts: ProgramFacts) -> bool:
     """Do only layers with weights of integers read a value?"""
     layers, todo = [], list(node.users)
     while todo:
@@ -155,7 +155,7 @@ def is_for_layers(node: Node, facts: Facts) -> bool:
     return bool(layers) and all(_has_integers(n, facts) for n in layers)
 
 
-def _has_integers(node: Node, facts: Facts) -> bool:
+def _has_integers(node: Node, facts: ProgramFacts) -> bool:
     name = get_name(node)
     entry = PRODUCTS.get(name)
     if entry is None or entry.explain(node, facts):
@@ -169,7 +169,7 @@ _WEIGHTS = {"aten::addmm": 2, "aten::mm": 1, "aten::linear": 1}
 """Where layers have their weights."""
 
 
-def explain_view_of_layer(node: Node, facts: Facts) -> str:
+def explain_view_of_layer(node: Node, facts: ProgramFacts) -> str:
     """Why a view is not taken; those that layers see through may have any sizes."""
     reason = explain_view(node, facts)
     near = [*node.users, *node.all_input_nodes] if reason else []
@@ -179,11 +179,11 @@ def explain_view_of_layer(node: Node, facts: Facts) -> str:
     return "" if before or behind else reason
 
 
-def _explain_layer(node: Node, facts: Facts) -> str:
+def _explain_layer(node: Node, facts: ProgramFacts) -> str:
     return PRODUCTS[get_name(node)].explain(node, facts)
 
 
-def explain_addmm(node: Node, facts: Facts) -> str:
+def explain_addmm(node: Node, facts: ProgramFacts) -> str:
     given = read_arguments(node)
     if given.alpha != 1 or given.beta != 1:
         return "XNNPACK's fully connected layer has no factors"
@@ -192,18 +192,18 @@ def explain_addmm(node: Node, facts: Facts) -> str:
     return _explain_weight(given.mat2, facts)
 
 
-def explain_mm(node: Node, facts: Facts) -> str:
+def explain_mm(node: Node, facts: ProgramFacts) -> str:
     return _explain_weight(node.args[1], facts)
 
 
-def explain_linear(node: Node, facts: Facts) -> str:
+def explain_linear(node: Node, facts: ProgramFacts) -> str:
     given = read_arguments(node)
     if given.bias is not None and not facts.is_constant(given.bias):
         return "its bias is no constant"
     return _explain_weight(given.weight, facts)
 
 
-def _explain_weight(weight: Any, facts: Facts) -> str:
+def _explain_weight(weight: Any, facts: ProgramFacts) -> str:
     return "" if facts.is_constant(weight) else "its weight is no constant"
 
 
@@ -238,17 +238,17 @@ def _skip_views(node: Any) -> Any:
     return node
 
 
-def explain_bmm(node: Node, facts: Facts) -> str:
+def explain_bmm(node: Node, facts: ProgramFacts) -> str:
     if facts.is_constant(node.args[0]):
         return "XNNPACK multiplies no constant from the left"
     return ""
 
 
 PRODUCTS = {
-    "aten::addmm": Entry(write_addmm, explain_addmm),
-    "aten::mm": Entry(write_mm, explain_mm),
-    "aten::linear": Entry(write_linear, explain_linear),
-    "aten::bmm": Entry(write_bmm, explain_bmm),
-    "aten::view_copy": Entry(write_view, explain_view_of_layer, lazy=True),
+    "aten::addmm": OperatorEntry(write_addmm, explain_addmm),
+    "aten::mm": OperatorEntry(write_mm, explain_mm),
+    "aten::linear": OperatorEntry(write_linear, explain_linear),
+    "aten::bmm": OperatorEntry(write_bmm, explain_bmm),
+    "aten::view_copy": OperatorEntry(write_view, explain_view_of_layer, lazy=True),
 }
 """The operators of this family, by name."""

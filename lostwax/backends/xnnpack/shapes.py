@@ -14,7 +14,7 @@ import torch
 from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import count_dynamic, is_static, read_arguments, size_of
-from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.entry import OperatorEntry, ProgramFacts
 from lostwax.backends.xnnpack.quantized.match import match_move
 from lostwax.backends.xnnpack.quantized.quantum import (
     find_form,
@@ -65,7 +65,7 @@ def write_reshape(writer: PartWriter, given: int, made: int, size: Sequence[Size
     )
 
 
-def explain_view(node: Node, facts: Facts) -> str:
+def explain_view(node: Node, facts: ProgramFacts) -> str:
     if not explain_reshape(size_of(node)) or size_of(node) == size_of(node.args[0]):  # type: ignore[arg-type]
         return ""
     return "" if is_regrouped(node) else explain_reshape(size_of(node))
@@ -102,7 +102,7 @@ def write_expand(writer: PartWriter, node: Node) -> None:
     writer.add("XNNMultiply", input1_id=given, input2_id=factor, output_id=writer.define(node))
 
 
-def explain_expand(node: Node, facts: Facts) -> str:
+def explain_expand(node: Node, facts: ProgramFacts) -> str:
     old, new = size_of(node.args[0]), size_of(node)  # type: ignore[arg-type]
     old = (1,) * (len(new) - len(old)) + old
     repeated = [n for o, n in zip(old, new, strict=True) if o != n]
@@ -157,7 +157,7 @@ def write_pad(writer: PartWriter, node: Node) -> None:
     )
 
 
-def explain_pad(node: Node, facts: Facts) -> str:
+def explain_pad(node: Node, facts: ProgramFacts) -> str:
     amounts = read_arguments(node).pad
     if any(isinstance(a, Node) for a in amounts):
         return "its amounts are computed"
@@ -208,12 +208,12 @@ VIEWS = (
     "aten::unsqueeze_copy",
 )
 SHAPES = {
-    "aten::squeeze_copy.dims": Entry(write_view, explain_view, lazy=True),
-    "aten::squeeze_copy.dim": Entry(write_view, explain_view, lazy=True),
-    "aten::unsqueeze_copy": Entry(write_view, explain_view, lazy=True),
-    "aten::expand_copy": Entry(write_expand, explain_expand, lazy=True),
-    "aten::permute_copy": Entry(write_permute, lazy=True),
-    "aten::constant_pad_nd": Entry(write_pad, explain_pad),
-    "aten::cat": Entry(write_join),
+    "aten::squeeze_copy.dims": OperatorEntry(write_view, explain_view, lazy=True),
+    "aten::squeeze_copy.dim": OperatorEntry(write_view, explain_view, lazy=True),
+    "aten::unsqueeze_copy": OperatorEntry(write_view, explain_view, lazy=True),
+    "aten::expand_copy": OperatorEntry(write_expand, explain_expand, lazy=True),
+    "aten::permute_copy": OperatorEntry(write_permute, lazy=True),
+    "aten::constant_pad_nd": OperatorEntry(write_pad, explain_pad),
+    "aten::cat": OperatorEntry(write_join),
 }
 """The operators of this family, by name."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from lostwax.bytecode import (
     CHANGING_METHODS,
-    Step,
+    Instruction,
     gets,
     nested_codes,
     puts_item,
@@ -65,11 +65,11 @@ def _names_in(code: CodeType) -> tuple[str, ...]:
     return (*code.co_names, *code.co_freevars, *code.co_cellvars)
 
 
-def _sets(name: str, line: list[Step]) -> bool:
+def _sets(name: str, line: list[Instruction]) -> bool:
     return any(sets(step, name) for step in line)
 
 
-def _changes(name: str, line: list[Step]) -> bool:
+def _changes(name: str, line: list[Instruction]) -> bool:
     """Does the line load `name`, and change an item or call a method that changes a container?"""
     changes = any(puts_item(step) or step.argval in CHANGING_METHODS for step in line)
     return changes and any(gets(step, name) for step in line)

@@ -43,7 +43,7 @@ from lostwax.location import (
     is_user_code,
     user_location,
 )
-from lostwax.ops.traits import Refusal
+from lostwax.ops.traits import OperatorRefusal
 from lostwax.sym import BoolExpr, Expr, Guard, ShapeEnv, eq
 from lostwax.sym.numbers.real import Real
 
@@ -58,7 +58,7 @@ def refuse(operator: Any) -> NoReturn:
     )
 
 
-def refuse_operator(overload: OpOverload, refusal: Refusal) -> NoReturn:
+def refuse_operator(overload: OpOverload, refusal: OperatorRefusal) -> NoReturn:
     """An operator met the tracer that no program can have."""
     name = overload._schema.name.partition("::")[2]
     raise CaptureError.here(

@@ -13,7 +13,7 @@ import torch
 
 from lostwax.ops.registry import mark, refuse_operators, rule
 from lostwax.ops.shapes import fail, is_met, require, show
-from lostwax.ops.traits import Refusal, Trait
+from lostwax.ops.traits import OperatorRefusal, Trait
 from lostwax.sym import eq
 from lostwax.types import TensorType
 
@@ -154,7 +154,7 @@ mark(
     "lstm.input gru.input rnn_tanh.input rnn_relu.input lstm.data gru.data rnn_tanh.data",
     "rnn_relu.data",
 )
-PACKED = Refusal(
+PACKED = OperatorRefusal(
     "{overload} works on packed sequences that come from outside, which cannot be captured",
     why="how many steps are computed of each sequence is data, and nobody says how many at most",
     instead="pass them padded, with their lengths, and pack them inside, pack_padded_sequence()",

@@ -30,7 +30,7 @@ from lostwax.ops.tensors.views import (
     transpose_matrix,
     unsqueeze,
 )
-from lostwax.ops.traits import Refusal
+from lostwax.ops.traits import OperatorRefusal
 from lostwax.sym import Size
 from lostwax.types import TensorType
 
@@ -103,7 +103,7 @@ def set_part(
 
 
 refuse_operators(
-    Refusal(
+    OperatorRefusal(
         "{name} cannot be captured",
         why="it changes which memory a tensor has, and a functional program has no memory",
         instead="make a new tensor of the size you need (torch.empty, x.reshape, F.pad)",

@@ -30,7 +30,7 @@ from lostwax.ops.shapes import (
     wrap_dims,
 )
 from lostwax.ops.spelling import scalar_type
-from lostwax.ops.traits import Refusal, Trait
+from lostwax.ops.traits import OperatorRefusal, Trait
 from lostwax.sym import BoolExpr, Size, decide, eq, expect, known, learn, matches, ne, quotient
 from lostwax.torch_version import DTYPE_ERROR, KIND_ERROR
 from lostwax.types import Sizes, TensorType, contiguous_strides, product
@@ -200,7 +200,7 @@ mark(
     "detach _fw_primal _make_dual _conj conj resolve_conj _neg_view resolve_neg",
 )
 refuse_operators(
-    Refusal(
+    OperatorRefusal(
         "dual numbers (torch.autograd.forward_ad) cannot be captured",
         why="a tensor carries its tangent unseen, and a program shows all that it computes",
         instead="torch.func.jvp(function, (x,), (tangent,)), which returns it",

@@ -13,7 +13,7 @@ import torch
 from torch.fx import Node
 
 from lostwax.fake.symbolic.node import unwrap
-from lostwax.pte.lowering.listing import Call, Items, Tensor
+from lostwax.pte.lowering.listing import Call, ListOperand, Tensor
 from lostwax.pte.lowering.strided import find_view
 from lostwax.pte.lowering.writer import CallWriter
 from lostwax.sym import Expr, Size
@@ -109,7 +109,7 @@ def _put(writer: CallWriter, state: Tensor, dim: int, index: Tensor, values: Ten
     if values.storage is state.storage:
         values = writer.clone(values)
     written = Tensor(state.size, state.dtype, state.storage, state.bound)
-    indices = Items("[tensor?]", [*[None] * dim, index])
+    indices = ListOperand("[tensor?]", [*[None] * dim, index])
     args = [written, indices, values, False, written]
     step = Call("aten::index_put_", args, (written,), writer.listing.node)
     writer.listing.steps.append(step)

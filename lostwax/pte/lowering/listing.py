@@ -73,7 +73,7 @@ class Number:
     start: int | float | bool = 0
 
 
-class Items(list[Any]):
+class ListOperand(list[Any]):
     """A list as an argument; `kind` is that of the parameter, as it cannot be seen from the items:
     "[int]", "[float]", "[bool]", "[tensor]" or "[tensor?]"."""
 
@@ -167,7 +167,7 @@ class Listing:
 
     def write_view(self, tensor: Tensor, seen: Tensor) -> None:
         """Let `seen` be a view of the tensor, with its own sizes, when the method runs."""
-        args = [tensor, Items("[int]", map(self.number, seen.size)), seen]
+        args = [tensor, ListOperand("[int]", map(self.number, seen.size)), seen]
         self.steps.append(Call("executorch_prim::et_view.default", args, (seen,), self.node))
 
     def note(self, tensor: Tensor) -> Tensor:

@@ -21,10 +21,10 @@ from lostwax.pte.file.container import DATA_ALIGNMENT, round_up
 from lostwax.pte.lowering.listing import (
     STATE_ARENA,
     Call,
-    Items,
     JumpIfFalse,
     Label,
     Listing,
+    ListOperand,
     Step,
     Storage,
     Tensor,
@@ -111,7 +111,7 @@ class State:
             to = Tensor(size, data.dtype, storage, size)
             start = listing.new_constant(data, storage.name)
             steps.append(Call("aten::copy_", [to, start, False, to], (to,)))
-        done = [Items("[int]", ()), True, is_ready, is_ready]
+        done = [ListOperand("[int]", ()), True, is_ready, is_ready]
         listing.steps[:0] = [*steps, Call("aten::full.out", done, (is_ready,)), rest]
 
 

@@ -30,7 +30,7 @@ from lostwax.pte.lowering.kernels import (
     kernel_names,
     kernel_parameters,
 )
-from lostwax.pte.lowering.listing import Call, Items, Listing, Number, Tensor
+from lostwax.pte.lowering.listing import Call, Listing, ListOperand, Number, Tensor
 from lostwax.sym import Size
 
 
@@ -102,7 +102,7 @@ class CallWriter:
             self._refuse_missing(kernel)
         ready = [_coerce(v, p) for v, p in zip(filled, given, strict=True)]
         is_list = [p.kind for p in parameters if p.is_out] == ["[tensor]"]
-        listed = Items("[tensor]", outs)
+        listed = ListOperand("[tensor]", outs)
         written: list[Any] = [listed] if is_list else list(outs)
         last: Any = listed if is_list or len(outs) > 1 else outs[0]
         step = Call(kernel, [*ready, *written, last], tuple(outs), self.listing.node)
@@ -268,9 +268,9 @@ def _coerce(value: Any, parameter: Parameter) -> Any:
     if isinstance(value, torch.layout):
         return 0
     if kind == "[float]":
-        return Items(kind, map(float, value))
+        return ListOperand(kind, map(float, value))
     if kind[0] == "[":
-        return Items(kind, [value] if isinstance(value, int) else value)
+        return ListOperand(kind, [value] if isinstance(value, int) else value)
     if kind == "bool":
         return bool(value)
     if kind == "int":

@@ -12,7 +12,7 @@ from typing import Any
 from torch.fx import Node
 
 from lostwax.backends.xnnpack.calls import read_arguments, size_of
-from lostwax.backends.xnnpack.entry import Entry, Facts
+from lostwax.backends.xnnpack.entry import OperatorEntry, ProgramFacts
 from lostwax.backends.xnnpack.products import is_for_layers
 from lostwax.backends.xnnpack.quantized.dynamic import (
     CHOOSE,
@@ -53,7 +53,7 @@ def write_quantize(writer: PartWriter, node: Node) -> None:
         writer.add("XNNConvert", input_id=given, output_id=writer.define(node, last))
 
 
-def explain_quantize(node: Node, facts: Facts) -> str:
+def explain_quantize(node: Node, facts: ProgramFacts) -> str:
     return explain_quantum(node)
 
 
@@ -64,7 +64,7 @@ def write_dequantize(writer: PartWriter, node: Node) -> None:
     writer.add("XNNConvert", input_id=given, output_id=writer.define(node, last))
 
 
-def explain_dequantize(node: Node, facts: Facts) -> str:
+def explain_dequantize(node: Node, facts: ProgramFacts) -> str:
     """It reads what was quantized alike; or integers that are given, and others read alike."""
     source: Any = node.args[0]
     if reason := explain_quantum(node):
@@ -89,7 +89,7 @@ def write_nothing(writer: PartWriter, node: Node) -> None:
     raise AssertionError(f"{node.name} is part of a layer, and nothing else reads it")
 
 
-def explain_rows(node: Node, facts: Facts) -> str:
+def explain_rows(node: Node, facts: ProgramFacts) -> str:
     """Rows are quantized for layers alone, and then all that belongs to it is taken."""
     chooser = node if get_name(node) in CHOOSE else find_chooser(node)
     if chooser is None:
@@ -99,7 +99,7 @@ def explain_rows(node: Node, facts: Facts) -> str:
     return facts.reasons[chooser]
 
 
-def _explain_chooser(chooser: Node, facts: Facts) -> str:
+def _explain_chooser(chooser: Node, facts: ProgramFacts) -> str:
     readers = {n for each in chooser.users if each.target is getitem for n in each.users}
     taken = [n for n in readers if get_name(n) in DEQUANTIZE_ROWS]
     made = [n for n in readers if get_name(n) in QUANTIZE_ROWS]
@@ -113,11 +113,11 @@ def _explain_chooser(chooser: Node, facts: Facts) -> str:
     return ""
 
 
-_ROWS = Entry(write_nothing, explain_rows, lazy=True, any_values=True)
+_ROWS = OperatorEntry(write_nothing, explain_rows, lazy=True, any_values=True)
 
 CONVERSIONS = {
     **dict.fromkeys((*CHOOSE, *QUANTIZE_ROWS, *DEQUANTIZE_ROWS), _ROWS),
-    QUANTIZE: Entry(write_quantize, explain_quantize, lazy=True, quantized=True),
-    DEQUANTIZE: Entry(write_dequantize, explain_dequantize, lazy=True, quantized=True),
+    QUANTIZE: OperatorEntry(write_quantize, explain_quantize, lazy=True, quantized=True),
+    DEQUANTIZE: OperatorEntry(write_dequantize, explain_dequantize, lazy=True, quantized=True),
 }
 """The operators of this family, by name."""

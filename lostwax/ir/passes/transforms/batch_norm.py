@@ -55,7 +55,7 @@ class Norm(NamedTuple):
     result: Node
 
 
-class Layer(NamedTuple):
+class FoldableLayer(NamedTuple):
     """A convolution or linear layer. `weight` is a placeholder, or a transposed one; `dim` and
     `groups` say where output channels lie in it."""
 
@@ -110,7 +110,7 @@ _CONVOLUTIONS: dict[Any, bool] = {  # operators that were kept whole → are the
 }
 
 
-def _match_layer(node: Node) -> Layer | None:
+def _match_layer(node: Node) -> FoldableLayer | None:
     """The layer that the norm reads, if only the norm does."""
     if len(node.users) != 1:
         return None
@@ -118,24 +118,24 @@ def _match_layer(node: Node) -> Layer | None:
         given = _arguments_by_name(node)
         transposed = given.get("transposed", _CONVOLUTIONS.get(node.target, False))
         dim, groups = (1, given.get("groups", 1)) if transposed else (0, 1)
-        return Layer(node, given["weight"], given.get("bias"), dim, groups)
+        return FoldableLayer(node, given["weight"], given.get("bias"), dim, groups)
     value = node.meta.get("val")
     if not isinstance(value, FakeTensor) or value.ndim != 2:
         return None
     if node.target is aten.linear.default:
         given = _arguments_by_name(node)
-        return Layer(node, given["weight"], given.get("bias"), 0, 1)
+        return FoldableLayer(node, given["weight"], given.get("bias"), 0, 1)
     if node.target is aten.addmm.default and not node.kwargs:
-        return Layer(node, node.args[2], node.args[0], 1, 1)  # type: ignore[arg-type]
+        return FoldableLayer(node, node.args[2], node.args[0], 1, 1)  # type: ignore[arg-type]
     if node.target is aten.mm.default:
-        return Layer(node, node.args[1], None, 1, 1)  # type: ignore[arg-type]
+        return FoldableLayer(node, node.args[1], None, 1, 1)  # type: ignore[arg-type]
     return None
 
 
 class _Fold:
     """Folds one norm into one layer."""
 
-    def __init__(self, draft: Draft, written: set[Node], norm: Norm, layer: Layer) -> None:
+    def __init__(self, draft: Draft, written: set[Node], norm: Norm, layer: FoldableLayer) -> None:
         self.draft, self.written = draft, written
         self.norm, self.layer = norm, layer
         self.weight, self.dim = layer.weight, layer.dim

@@ -395,8 +395,6 @@ def test_it_is_as_it_was_after_an_export(make: Any, ask: Any, see: Any, is_globa
     with pytest.warns(UserWarning, match="the module (sets|changes) "):
         lostwax.export(module, (X,))
     assert repr(see(held)) == before
-    function: Any = lambda x: x * (ask(held) if x.sum() > 0 else 2.0)  # noqa: E731
-    for strict in (False, True):
-        with pytest.raises((CaptureError, StrictError)):
-            lostwax.export(function, (X,), strict=strict)
-        assert repr(see(held)) == before
+    with pytest.raises(StrictError):
+        lostwax.export(lambda x: x * ask(held), (X,), strict=True)
+    assert repr(see(held)) == before

@@ -253,8 +253,8 @@ _DTYPES = frozenset(DTYPES.values())
 def _find_hints(graph: fx.Graph) -> dict[str, int]:
     """The example's value of each symbol."""
     modes = (getattr(node.meta.get("val"), "fake_mode", None) for node in graph.nodes)
-    envs = {id(mode): mode.shape_env for mode in modes if mode is not None}
-    known = [env.backed_var_to_val for env in envs.values() if env is not None]
+    envs = [mode.shape_env for mode in dict.fromkeys(modes) if mode is not None]
+    known = [env.backed_var_to_val for env in envs if env is not None]
     return {str(symbol): int(value) for each in known for symbol, value in each.items()}
 
 

@@ -292,7 +292,7 @@ class _Graph:
         elif node.op == "placeholder":
             self._append(node, (), ()).meta["val"] = self._values.value(node.meta["val"])
         elif node.op == "get_attr":
-            self._append(node, (), (), target=self._subgraph(str(node.target)))
+            self._get_subgraph(node)
         elif node.op == "output":
             self._output(node)
         else:
@@ -305,6 +305,13 @@ class _Graph:
             self._append(node, (given,), inputs).meta["val"] = _show(given)
         else:
             self._append(node, (tuple(given),), inputs).meta["val"] = tuple(map(_show, given))
+
+    def _get_subgraph(self, node: fx.Node) -> None:
+        """Its name is the one that a file's reader gives it."""
+        is_read = str(node.target) in self._paths
+        path = self._subgraph(str(node.target))
+        name = choose_name(f"{path}_{len(self._names)}" if is_read else path, self._names)
+        self._nodes[node] = self._writer.append_ready("get_attr", name, path, (), (), NO_KWARGS)
 
     def _subgraph(self, path: str) -> str:
         """Read the sub-graph that lies at a path, once, and return its name here."""
@@ -357,12 +364,11 @@ class _Graph:
         args: tuple[Any, ...],
         inputs: Iterable[fx.Node],
         kwargs: Any = NO_KWARGS,
-        target: Any = None,
     ) -> fx.Node:
         name = choose_name(node.name, self._names)
         if name != node.name:
             self.renamed[node.name] = name
-        target = name if node.op == "placeholder" else target or node.target
+        target = name if node.op == "placeholder" else node.target
         made = self._writer.append_ready(node.op, name, target, args, inputs, kwargs)
         self._nodes[node] = made
         return made

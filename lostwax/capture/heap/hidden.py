@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from operator import is_
+from queue import SimpleQueue
 from threading import Lock, RLock
 from types import FrameType
 from typing import Any, NamedTuple
@@ -119,7 +120,7 @@ def _has_more(owner: Any) -> bool:
     """Is there something in it that nobody can copy, and that is no object of Python's?"""
     cls: Any = OPAQUE_BASE[type(owner)]
     is_told = any(getattr(cls, name) is not own for name, own in _COPYING)
-    if is_told or cls in _LOCKS or _is_threading_object(owner):
+    if is_told or cls in _PLAIN_BYTES or _is_threading_object(owner):
         return False
     is_shown = type(owner) is cls and any(each is not cls for each in _find_held(owner))
     return any(_read_bytes(owner)) and not is_shown
@@ -232,8 +233,8 @@ def _find_opaque_base(cls: type) -> Any:
     return None
 
 
-_LOCKS = (type(Lock()), type(RLock()))
-"""Whose bytes tell all of them."""
+_PLAIN_BYTES = (type(Lock()), type(RLock()), SimpleQueue)
+"""Whose bytes tell all of them. (From Python 3.13 on, a queue counts there what was put in it.)"""
 _COPYING = [
     (name, getattr(object, name)) for name in ("__reduce__", "__reduce_ex__", "__getstate__")
 ]

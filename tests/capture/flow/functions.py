@@ -260,7 +260,15 @@ def leaves_a_generator(x: Tensor) -> Tensor:
     return x + 1 if any(t > 2 for t in yields(x)) else x
 
 
+WRITTEN: list[int] = []
+
+
+def lambda_that_writes(x: Tensor) -> Any:
+    return (lambda y: (WRITTEN.append(1) or y * 2) if y.sum() > 0 else y + 1)(x)
+
+
 REFUSED = {
+    lambda_that_writes: "WRITTEN has 1 elements on the True side, and 0 on the False side",
     yields_as_data_decide: "data decide whether a generator yields",
     moves_a_generator: "changes items, and that cannot be undone",
     leaves_a_generator: "a loop over an iterator is left where data say so",

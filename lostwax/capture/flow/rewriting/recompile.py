@@ -246,7 +246,14 @@ def _find_label(code: CodeType) -> str:
     """The name of a function; of a `lambda`, of which many may stand in a line, with its place."""
     if not is_lambda(code):
         return code.co_name
-    return f"<lambda> {min(_list_places(code), default=None)}"
+    kept = [str(each) for each in code.co_consts if type(each) is _Label]
+    return kept[0] if kept else f"<lambda> {min(_list_places(code), default=None)}"
+
+
+class _Label(str):
+    """A constant of a rewritten `lambda`, whose parts may begin elsewhere: what it was called."""
+
+    __slots__ = ()
 
 
 def _list_places(code: CodeType) -> Iterator[tuple[int, int, int, int]]:
@@ -286,7 +293,11 @@ def rewrite_lambda(
     (new,) = [each for at, each in codes if len(at) == 2 + bool(classes) and is_lambda(each)]
     if new.co_freevars != code.co_freevars:
         raise NotRewritable("its source is not the one that runs")
-    return new.replace(co_qualname=code.co_qualname, co_firstlineno=code.co_firstlineno)
+    return new.replace(
+        co_qualname=code.co_qualname,
+        co_firstlineno=code.co_firstlineno,
+        co_consts=(*new.co_consts, _Label(_find_label(code))),
+    )
 
 
 def _find_lambda(tree: ast.Module, code: CodeType) -> ast.Lambda:

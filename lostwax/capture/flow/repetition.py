@@ -68,6 +68,10 @@ Path = tuple[Any, ...]
 """Where a value is: the variable or the place, and the keys in it."""
 
 
+MOST_TRIALS = 1000
+"""So often is a body recorded at most, until it hands on nothing new."""
+
+
 class LoopSite(NamedTuple):
     """Which loop of a function it is."""
 
@@ -128,6 +132,7 @@ class WhileRecorder:
         self._given: dict[str, Any] = {}
         self._around = count_open()
         self._is_probe = True
+        self._trials = 0
         self._carried: dict[Path, _Carried] = {}
         self._places: dict[Any, ChangedPlace] = {}
         self._tensors: dict[Path, tuple[list[Any], set[str]]] = {}
@@ -137,6 +142,8 @@ class WhileRecorder:
         """Do data decide whether it is left before its end?"""
         self._turns: Slot | None = None
         """Of a `scan`: the numbers of the turns."""
+        self._made: list[Any] = []
+        """The containers that stand in the body for those of the turn before."""
 
     # ------------------------------------------------------------------------- called by the code
 
@@ -194,6 +201,10 @@ class WhileRecorder:
             self._put_in(*self._append(), is_over=True)
             return True
         self._is_probe = False
+        self._trials += 1
+        if self._trials > MOST_TRIALS:
+            names = ", ".join(name for name, _, _ in new.values()) or "a tensor that it writes to"
+            raise self._refuse(f"each turn hands on something else: {names}")
         self._loop.rest += roots
         for path, (name, before, after) in new.items():
             self._carried[path] = self._hand_on(name, before, after)
@@ -343,6 +354,8 @@ class WhileRecorder:
             else:
                 self._compare(path, name, before, after, found)
         for key, place in outcome.changes.items():
+            if any(place.holder is each for each in self._made):
+                raise self._refuse_holder(place)
             self._places.setdefault(key, place)
             if is_longer(place):
                 self._grow(key, place, outcome)
@@ -587,14 +600,40 @@ class WhileRecorder:
                 join_attributes(self._tracer, found, *self._tensors[path])
         self._given = {}
         for name in self._names:
-            value = _replace(("variable", name), self._before.get(name, MISSING), shown)
+            value = self._replace(("variable", name), self._before.get(name, MISSING), shown)
             self._given[name] = UNSET if value is MISSING else value
         if self._turns is not None and not is_over:
             self._at = self._given[self._site.at] = self._turns.object.item()
         for key, place in self._places.items():
             if key not in self._growths:
-                place.write([(k, _replace(("place", key, k), v, shown)) for k, v in place.before])
+                written = [(k, self._replace(("place", key, k), v, shown)) for k, v in place.before]
+                place.write(written)
         self._put_lists(objects, rows, is_over)
+
+    def _replace(self, path: Path, value: Any, shown: dict[Path, Any]) -> Any:
+        """A value with other leaves in it."""
+        if path in shown:
+            return shown[path]
+        inner = [each for each in shown if each[: len(path)] == path]
+        if not inner:
+            return value
+        if value is MISSING or value is NOTHING:  # a tuple of what was not there before the loop
+            keys = dict.fromkeys(each[len(path)] for each in inner)
+            return tuple(self._replace((*path, k), MISSING, shown) for k in keys)
+        if isinstance(value, dict):
+            self._made.append({k: self._replace((*path, k), v, shown) for k, v in value.items()})
+        else:
+            made = [self._replace((*path, k), v, shown) for k, v in enumerate(value)]
+            is_named = hasattr(value, "_fields")
+            self._made.append(type(value)(*made) if is_named else type(value)(made))
+        return self._made[-1]
+
+    def _refuse_holder(self, place: ChangedPlace) -> CaptureError:
+        return self._refuse(
+            f"{place.name} is changed, and is another {type(place.holder).__name__} in the next "
+            "turn",
+            "make the other one before the loop, or before it is changed",
+        )
 
     def _append(self) -> tuple[list[Any], list[Any]]:
         loop, body = self._loop, self._body
@@ -638,27 +677,6 @@ class WhileRecorder:
     def _refuse_change(self, name: str, before: Any, after: Any) -> CaptureError:
         what = f"{name} is {_show(before)} at first, and {_show(after)} later"
         return self._refuse(what, advise_plain(before, after))
-
-
-def _replace(path: Path, value: Any, shown: dict[Path, Any]) -> Any:
-    """A value with other leaves in it."""
-    if path in shown:
-        return shown[path]
-    inner = [each for each in shown if each[: len(path)] == path]
-    if not inner:
-        return value
-    if value is MISSING or value is NOTHING:
-        return _rebuild(path, inner, shown)
-    if isinstance(value, dict):
-        return {k: _replace((*path, k), v, shown) for k, v in value.items()}
-    made = [_replace((*path, k), v, shown) for k, v in enumerate(value)]
-    return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
-
-
-def _rebuild(path: Path, inner: list[Path], shown: dict[Path, Any]) -> Any:
-    """A tuple of what was not there before the loop."""
-    keys = dict.fromkeys(each[len(path)] for each in inner)
-    return tuple(_replace((*path, k), MISSING, shown) for k in keys)
 
 
 def _list_leaves(path: Path, name: str, value: Any) -> list[tuple[Path, str, Any]]:

@@ -288,6 +288,29 @@ def becomes_an_integer(x: Tensor) -> Tensor:
     return x + n
 
 
+def copied_before_it_is_changed(x: Tensor) -> Tensor:
+    held, n = {"x": x}, torch.zeros(())
+    while n < 3:
+        n = n + 1
+        held = dict(held)
+        held["x"] = held["x"] + n
+    return held["x"]
+
+
+@refuse(
+    "held is changed, and is another dict in the next turn",
+    "before it is changed",
+    copied_before_it_is_changed,
+)
+def changed_and_then_copied(x: Tensor) -> Tensor:
+    held, n = {"x": x}, torch.zeros(())
+    while n < 3:
+        n = n + 1
+        held["x"] = held["x"] + n
+        held = dict(held)
+    return held["x"]
+
+
 def computes_in_the_body(x: Tensor) -> Tensor:
     n = torch.ones(())
     while n < x.sum():

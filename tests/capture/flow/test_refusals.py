@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import lostwax
+from lostwax.capture.flow import repetition
 from lostwax.errors import LostwaxError
 from tests.capture.flow.refusals import REFUSALS, Refusal
 
@@ -40,3 +42,19 @@ def test_the_fix_works(refusal: Refusal) -> None:
     run = lostwax.export(copy.deepcopy(fixed), (INPUTS[0],)).module()
     for each in INPUTS:
         torch.testing.assert_close(run(each), fixed(each))
+
+
+def test_a_loop_that_hands_on_something_else_each_time_ends(monkeypatch: Any) -> None:
+    def chain(x: Tensor) -> Tensor:
+        a = b = c = x
+        while a.sum() < 100:
+            a, b, c = b, c, c * 2
+        return a
+
+    monkeypatch.setattr(repetition, "MOST_TRIALS", 1)
+    with pytest.raises(LostwaxError, match="each turn hands on something else: ") as error:
+        lostwax.export(chain, (INPUTS[0],))
+    assert "test_refusals.py" in str(error.value)
+    monkeypatch.undo()
+    run = lostwax.export(chain, (INPUTS[0],)).module()
+    assert run(INPUTS[0]).equal(chain(INPUTS[0]))

@@ -167,7 +167,7 @@ class _Hooking:
                 [],
             ),
         ]
-        return [locate(each, choice) for each in new]
+        return [_locate_at_start(each, choice) for each in new]
 
     def _hook_known_choice(self, choice: ast.If) -> list[ast.stmt]:
         """One whose sides cannot both be run: the function stops in them."""
@@ -274,7 +274,7 @@ class _Hooking:
                 [],
             ),
         ]
-        return [locate(each, loop) for each in new]
+        return [_locate_at_start(each, loop) for each in new]
 
 
 def mark_lists(block: Sequence[ast.stmt], names: Names) -> None:
@@ -346,10 +346,16 @@ def _spell_super(node: ast.AST, first: str | None) -> None:
 
 
 def _ask_known(test: ast.expr, at: ast.AST) -> ast.expr:
-    """Ask, in the first line of a statement, for what has to be known."""
-    found: Any = locate(hook("know", test), at)
-    found.end_lineno, found.end_col_offset = found.lineno, found.col_offset
-    return found  # type: ignore[no-any-return]
+    """Ask for what has to be known."""
+    return _locate_at_start(hook("know", test), at)  # type: ignore[no-any-return]
+
+
+def _locate_at_start(new: Any, statement: ast.AST) -> Any:
+    """Give a new node the first line of a statement: what it records has that line. (Python gives
+    a call of a method the last line of what it is called on.)"""
+    located: Any = locate(new, statement)
+    located.end_lineno, located.end_col_offset = located.lineno, located.col_offset
+    return located
 
 
 def _tell_of_errors(own: str, error: str) -> ast.ExceptHandler:

@@ -82,11 +82,16 @@ def build_transformers(name: str, options: dict[str, Any]) -> tuple[Any, ...]:
     config = type(config)(
         **{**given, **plain, **small, **options}
     )  # derived sizes are computed again
-    if not getattr(config, "is_encoder_decoder", False):  # those read names of each other's results
-        # A file with transformers' own classes in it could only be loaded beside transformers.
-        config.return_dict = options.get("return_dict", False)
     model = build(config).eval()
+    if not options.get("return_dict"):
+        model.register_forward_hook(_return_tuple)
     return model, (), make_inputs(model, name)
+
+
+def _return_tuple(model: Any, args: Any, result: Any) -> Any:
+    """A file with transformers' own classes in it could only be loaded beside transformers. What is
+    inside of a model reads results by their names: those stay."""
+    return result.to_tuple() if hasattr(result, "to_tuple") else result
 
 
 def make_inputs(model: Any, name: str) -> dict[str, Any]:

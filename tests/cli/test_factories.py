@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.util import find_spec
 
 import pytest
@@ -48,15 +49,31 @@ needs_transformers = pytest.mark.skipif(
 
 
 @needs_transformers
-@pytest.mark.parametrize("name", ["llama", "BertForSequenceClassification", "vit", "t5"])
-def test_transformers(name, folder):
-    model = build_model(
-        f"transformers:{name}?tiny&initializer_range=0.01"
-        if name != "t5"
-        else f"transformers:{name}?tiny"
-    )
+@pytest.mark.parametrize(
+    "name",
+    [
+        "llama?tiny&initializer_range=0.01",
+        "LlamaForCausalLM?tiny&num_hidden_layers=1",
+        "GPT2LMHeadModel?tiny",
+        "Qwen2ForCausalLM?tiny",
+        "ViTForImageClassification?tiny",
+        "BertForSequenceClassification?tiny&initializer_range=0.01",
+        "vit?tiny",
+        "t5?tiny",
+        "BartForConditionalGeneration?tiny",
+        "config.json",
+    ],
+)
+def test_transformers(name, lostwax, folder):
+    config = {"model_type": "llama", "vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 1}
+    config |= {"num_attention_heads": 2, "intermediate_size": 37}
+    (folder / "config.json").write_text(json.dumps(config))
+    model = build_model(f"transformers:{name}")
     assert sum(p.numel() for p in model.module.parameters()) < 300_000
-    model.module(*model.args, **model.kwargs)
+    result = model.module(*model.args, **model.kwargs)
+    assert type(result) is tuple
+    assert lostwax("export", f"transformers:{name}", "-o", "m.pt2").code == 0
+    assert b"modeling_outputs" not in (folder / "m.pt2").read_bytes(), "it can be loaded without"
 
 
 @needs_transformers

@@ -14,9 +14,10 @@ from lostwax.pte.file.text import (
     describe_step,
     describe_type,
     describe_value,
+    find_tensors,
     list_tensors,
-    tensor_bytes,
 )
+from lostwax.pte.file.writers import Writers, tensor_bytes
 
 _NODE = ("name", "kind", "target", "type", "call", "module", "stack", "graph", "inputs", "bytes")
 
@@ -30,6 +31,7 @@ class PlanWriter:
         self.file = file
         self.values = [v["val"] for v in plan["values"] or ()]
         self.columns: dict[str, list[Any]] = {name: [] for name in (*_NODE, "origin", "note")}
+        self.writers = Writers(self.values)
         self.writer: dict[int, int] = {}
         """The node that wrote a value last."""
         self.lives: dict[int, list[int]] = {}
@@ -60,11 +62,8 @@ class PlanWriter:
         }
 
     def _write_step(self, number: int, step: dict[str, Any]) -> None:
-        name, called, results = describe_step(step, self.plan)
-        if step[""] == "DelegateCall":  # it writes what nothing has written yet
-            tensors = list_tensors(self.values, called)
-            results = [i for i in tensors if i not in self.writer and self._is_planned(i)]
-        read = [i for i in called if i not in results]
+        name, called, _ = describe_step(step, self.plan)
+        read, results = find_tensors(step, self.plan, self.writers)
         inputs = self._read(read)
         kind = "delegate" if step[""] == "DelegateCall" else "operator"
         kind = "control" if step[""] in ("JumpFalseCall", "MoveCall", "FreeCall") else kind
@@ -75,12 +74,9 @@ class PlanWriter:
         self._touch(read, at, writes=False)
         self._touch(results, at, writes=True)
 
-    def _is_planned(self, index: int) -> bool:
-        return self.values[index]["allocation_info"] is not None
-
     def _read(self, indices: list[int]) -> list[int]:
-        found = (self.writer.get(i) for i in list_tensors(self.values, indices))
-        return list(dict.fromkeys(at for at in found if at is not None))
+        found = [i for each in list_tensors(self.values, indices) for i in self.writers.find(each)]
+        return list(dict.fromkeys(self.writer[i] for i in found))
 
     def _touch(self, indices: list[int], at: int, writes: bool) -> None:
         step = max(len(self.steps) - 1, 0)
@@ -89,6 +85,9 @@ class PlanWriter:
             life[1] = step
             if writes:
                 self.writer[index] = at
+                self.writers.write(index)
+            else:
+                self.writers.read(index)
 
     def _add(
         self, kind: str, name: str, target: str, call: str, inputs: list[int], shown: int | None

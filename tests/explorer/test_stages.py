@@ -285,6 +285,38 @@ def test_a_pte_file_is_its_instructions(tmp_path):
     )
 
 
+class _Attention(torch.nn.Module):
+    """Half of its operators are views, which are no instructions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.each = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = (f(x).view(2, 3, 2, 4).transpose(1, 2) for f in self.each[:3])
+        scores = (q @ k.transpose(-2, -1)).softmax(-1)
+        mixed = (scores @ v).transpose(1, 2).reshape(2, 3, 8)
+        return (self.each[3](mixed) + x).flatten(), mixed.view(6, 8)
+
+
+@pytest.mark.parametrize("partitioners", [[], [XnnpackPartitioner()]], ids=["plain", "xnnpack"])
+def test_no_instruction_of_a_pte_file_stands_alone(partitioners, tmp_path):
+    program = lostwax.export(_Attention().eval(), (torch.randn(2, 3, 8),))
+    edge = program.to_edge()
+    for each in partitioners:
+        edge = edge.to_backend(each)
+    edge.to_executable().save(tmp_path / "x.pte")
+    found = rows(lostwax.explore(tmp_path / "x.pte").data)
+    left, reached = [len(found) - 1], set[int]()
+    while left:
+        at = left.pop()
+        left += [i for i in found[at]["inputs"] if i not in reached]
+        reached.add(at)
+    assert reached == set(range(len(found))), "all lead from the input to the result"
+    joins = [len(r["inputs"]) for r in found if r["target"] in ("aten::bmm.out", "aten::add.out")]
+    assert joins == ([] if partitioners else [2, 2, 2])
+
+
 @pytest.mark.parametrize("given", [torch.nn.Linear(2, 2), {"a": 1}, 3])
 def test_what_is_no_program_is_refused(given):
     with pytest.raises(TypeError, match=r"explore takes a program, .*\n  instead: export it first"):

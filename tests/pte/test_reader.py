@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 from typing import Any
 
@@ -36,6 +37,20 @@ def test_a_listing(buffer: bytes, tmp_path: Any) -> None:
     assert "def forward(t0: f32[<=9, <=4] @ arena 1+" in text
     assert "aten::linear.out(t0, c1, c2, t" in text
     assert "return t" in text
+
+
+def test_views_are_shown_where_they_are_read() -> None:
+    class Folds(nn.Module):
+        def forward(self, x: Any) -> Any:
+            y = (x + 1).view(-1, 6)
+            return (y * 2).flatten(), y
+
+    program = lostwax.export(Folds(), (torch.randn(4, 3),))
+    text = lostwax.pte.dump(program.to_edge().to_executable().buffer)
+    made = set(re.findall(r"(t\d+): ", text.partition("return")[0]))
+    read = set(re.findall(r"(t\d+)[,):]", text))
+    assert read <= made
+    assert re.search(r"t\d+: f32\[2, 6\] @ arena \S+ = view of t\d+\n", text)
 
 
 def test_a_file_of_executorch_itself_is_read() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 from lostwax.ir.text import dtype_text
 from lostwax.pte.file.reader import File, read_file
 from lostwax.pte.file.schema import DTYPES, EXTERNAL
+from lostwax.pte.file.writers import Writers
 
 _NAMES = {number: dtype_text(dtype) for dtype, number in DTYPES.items()}
-_BYTES = {number: dtype.itemsize for dtype, number in DTYPES.items()}
 
 
 def dump(file: str | os.PathLike[str] | bytes) -> str:
@@ -36,11 +35,46 @@ def _plan_lines(plan: dict[str, Any]) -> Iterator[str]:
     values = [v["val"] for v in plan["values"] or ()]
     inputs = ", ".join(_typed_text(values, i) for i in plan["inputs"] or ())
     yield f"def {_one_line(plan['name'])}({inputs}):  # arenas {plan['non_const_buffer_sizes']}"
+    writers, shown = Writers(values), dict[int, list[int]]()
+    for each in list_tensors(values, plan["inputs"] or ()):
+        writers.write(each)
     for chain in plan["chains"] or ():
         for i, step in enumerate(chain["instructions"] or ()):
+            read, written = find_tensors(step["instr_args"], plan, writers)
+            yield from _view_lines(read, writers, shown)
             yield f"  {i:4} {_step_text(step['instr_args'], plan, values)}"
+            for each in read:
+                writers.read(each)
+            for each in written:
+                writers.write(each)
+    yield from _view_lines(list_tensors(values, plan["outputs"] or ()), writers, shown)
     outputs = ", ".join(_typed_text(values, i) for i in plan["outputs"] or ())
     yield f"       return {outputs}"
+
+
+def _view_lines(
+    read: Iterable[int], writers: Writers, shown: dict[int, list[int]]
+) -> Iterator[str]:
+    """What is read now, and no instruction has written under this name; `shown` are those before,
+    and whose views they were."""
+    for index in read:
+        sources = writers.find(index)
+        if sources and index not in sources and shown.get(index) != sources:
+            shown[index] = sources
+            whose = ", ".join(f"t{each}" for each in sources)
+            yield f"       {_typed_text(writers.values, index)} = view of {whose}"
+
+
+def find_tensors(
+    step: dict[str, Any], plan: dict[str, Any], writers: Writers
+) -> tuple[list[int], list[int]]:
+    """The tensors that a step reads, and those that it writes. A file does not say what a delegate
+    writes: it is found out."""
+    values, (_, called, results) = writers.values, describe_step(step, plan)
+    tensors, written = [*list_tensors(values, called)], [*list_tensors(values, results)]
+    if step[""] == "DelegateCall":
+        written = [each for each in tensors if writers.may_be_written(each)]
+    return [i for i in tensors if i not in written], written
 
 
 def _step_text(step: dict[str, Any], plan: dict[str, Any], values: list[Any]) -> str:
@@ -90,11 +124,6 @@ def describe_type(value: dict[str, Any]) -> str:
     bound = "≤" if value["shape_dynamism"] else ""
     sizes = ", ".join(f"{bound}{s}" for s in value["sizes"] or ())
     return f"{_NAMES.get(value['scalar_type'], value['scalar_type'])}[{sizes}]"
-
-
-def tensor_bytes(value: dict[str, Any]) -> int:
-    """The bytes of a tensor, at its greatest sizes."""
-    return math.prod(value["sizes"] or ()) * _BYTES.get(value["scalar_type"], 1)
 
 
 def list_tensors(values: list[Any], indices: Iterable[int]) -> Iterator[int]:

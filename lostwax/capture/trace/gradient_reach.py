@@ -164,6 +164,13 @@ def _is_real(t: TensorType) -> bool:
     return t.dtype.is_floating_point or t.dtype.is_complex
 
 
+def is_handed_on(value: Value) -> bool:
+    """Is it what a loop hands on, as its body has it? (A gradient that a backward is given has no
+    memory of its own.)"""
+    tracked = value.fake.tracked if value.step is None else None
+    return tracked is not None and tracked.root.kind == IN_LOOP
+
+
 class _ReachSearch:
     """Looks for what gradients reach, inside of the graphs that steps take, too."""
 
@@ -181,7 +188,7 @@ class _ReachSearch:
                 found = self._known[each]
             elif graphs:
                 found = self._known[each] = self._find_in(each, graphs)
-            elif each.step is None and each.fake.tracked.root.kind == IN_LOOP:
+            elif is_handed_on(each):
                 found = None
             elif each.step is None or (self._or_marked and each.fake is not None):
                 found = is_marked(each.fake)

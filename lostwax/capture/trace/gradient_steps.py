@@ -16,6 +16,7 @@ from torch import is_grad_enabled
 from lostwax.capture.trace.gradient_reach import (
     gradient_sources,
     is_differentiable,
+    is_handed_on,
     keeps_gradient,
     list_reached,
 )
@@ -23,7 +24,7 @@ from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.gradient import with_gradient
 from lostwax.ir.trace.log import InnerGraph, Region, Value, new_value
-from lostwax.ir.trace.views import IN_LOOP, Tracked, View
+from lostwax.ir.trace.views import Tracked, View
 from lostwax.ops.registry import aten, has_trait
 from lostwax.ops.traits import Trait
 from lostwax.types import TensorType
@@ -124,7 +125,7 @@ def _may_be_marked(tracer: Tracer, value: Value) -> bool:
     if fake is None or is_marked(fake):
         return fake is not None
     is_given = value in tracer.gradients.users or isinstance(fake, torch.nn.Parameter)
-    return value.step is None and (is_given or fake.tracked.root.kind == IN_LOOP)
+    return (value.step is None and is_given) or is_handed_on(value)
 
 
 def give_own_leaf(tracer: Tracer, value: Value) -> Value:

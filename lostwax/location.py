@@ -271,6 +271,10 @@ def find_raised(error: BaseException) -> tuple[str, int] | None:
     return found
 
 
+def is_own_file(file: str) -> bool:
+    return file.startswith(_HOUSE)
+
+
 def find_tracebacks(error: BaseException | None) -> Iterator[TracebackType]:
     """Where an error has come through, outermost first."""
     at = None if error is None else error.__traceback__

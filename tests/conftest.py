@@ -3,11 +3,12 @@
 Core (`pytest -m core`, `make test-core TORCH=2.11`) is what is run with the oldest and the newest
 torch, and with other Pythons, where the whole suite would take too long. Tests that need a GPU
 (`@pytest.mark.gpu`) are skipped where there is none. Why tests were skipped is told at the end of a
-run.
+run. Tracebacks have our frames in them, which users do not see.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -31,6 +32,9 @@ CORE = {
 SAMPLED = {"ops/test_conformance.py": 8}
 """Of these files every eighth test."""
 HERE = Path(__file__).parent
+
+
+os.environ.setdefault("LOSTWAX_TRACEBACK", "full")
 
 
 def pytest_configure(config: pytest.Config) -> None:

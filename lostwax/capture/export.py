@@ -80,6 +80,7 @@ from lostwax.errors import (
     asks_data,
     collect_errors,
 )
+from lostwax.errors.tracebacks import leave_out_own_frames
 from lostwax.fake import autocast
 from lostwax.fake.mode import retire
 from lostwax.fake.symbolic.node import unwrap
@@ -211,7 +212,10 @@ def capture_call(request: Request, attempt: Attempt, *amend: Amend) -> ExportedP
         return make_attempts(partial(_make_attempt, request), attempt, (*flow, *amend))
 
     with one_at_a_time, collect_errors():  # an export within another's module is its own affair
-        return run_and_undo(work)
+        try:
+            return run_and_undo(work)
+        except Exception as error:
+            raise leave_out_own_frames(error)  # noqa: B904
 
 
 def _amend_flow(attempt: Attempt, error: BaseException) -> Attempt | None:

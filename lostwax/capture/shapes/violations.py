@@ -13,8 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch.utils._pytree as pytree
+from torch import Tensor
 
-from lostwax.capture.shapes.dims import DerivedDim, Dim, IntVariable, adopt_dim, roots_by_name
+from lostwax.capture.shapes.dims import (
+    DerivedDim,
+    Dim,
+    IntVariable,
+    Static,
+    adopt_dim,
+    roots_by_name,
+)
 from lostwax.capture.shapes.marks import is_of_torch_spec
 from lostwax.capture.shapes.reader import WILDCARD
 from lostwax.capture.shapes.spec import Spec
@@ -119,7 +127,25 @@ def _dim_text(dim: str, violations: list[BrokenDim], spec: Spec) -> str:
         lines.append(f"      at {guard.where}")
         if guard.kind == "specialize":
             lines += [f"      {way}" for word, way in _WAYS if word.search(guard.where.text)][:1]
+        elif forgotten := _find_forgotten(dim, violation, spec):
+            lines.append(f"      if these sizes vary together, declare them: {forgotten}")
     return "\n".join(lines)
+
+
+def _find_forgotten(dim: str, violation: BrokenDim, spec: Spec) -> str:
+    """Sizes of other inputs that nobody declared, and that are as the violation wants the Dim to
+    be: what is to be added to `dynamic_shapes`."""
+    fixes = (fix for line in violation.fix.splitlines() for fix in _read_line(line))
+    wanted = {fix.value for fix in fixes if fix.kind == "constant" and fix.dim == dim}
+    if dim not in spec.named_dims or spec.call is None or not wanted:
+        return ""
+    found = []
+    for path, entries, leaf in zip(spec.paths, spec.leaves, spec.call.leaves, strict=True):
+        for i, size in enumerate(leaf.shape if isinstance(leaf, Tensor) else ()):
+            is_fixed = entries is None or isinstance(entries[i], Static)  # type: ignore[index]
+            if is_fixed and size in wanted and size > 1:
+                found.append(f"{path}: {{{i}: {dim}}}")
+    return ", ".join(found) if len(found) <= _PLACES else ""
 
 
 _WAYS = [

@@ -487,3 +487,26 @@ def test_a_list_of_numbers_as_long_as_a_size_names_arange():
 
     with pytest.raises(ConstraintViolationError, match=r"write torch\.arange\(n\)"):
         export(positions, (torch.zeros(4),), dynamic_shapes={"x": {0: Dim("n")}})
+
+
+def test_a_size_of_another_input_that_was_forgotten():
+    def masked(x, mask):
+        return x * mask
+
+    inputs = torch.randn(2, 7), torch.ones(2, 7)
+    with pytest.raises(ConstraintViolationError) as error:
+        export(masked, inputs, dynamic_shapes={"x": {1: Dim("len")}, "mask": None})
+    line = "      if these sizes vary together, declare them: mask: {1: len}\n"
+    assert line in str(error.value)
+    len_ = Dim("len")
+    program = export(masked, inputs, dynamic_shapes={"x": {1: len_}, "mask": {1: len_}})
+    assert program.module()(torch.ones(2, 9), torch.ones(2, 9)).shape == (2, 9)
+
+
+def test_a_size_that_nothing_was_forgotten_for():
+    def fixed(x):
+        return x * torch.ones(7)
+
+    with pytest.raises(ConstraintViolationError) as error:
+        export(fixed, (torch.randn(2, 7),), dynamic_shapes={"x": {1: Dim("len")}})
+    assert "vary together" not in str(error.value)

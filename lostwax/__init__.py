@@ -12,7 +12,7 @@ from typing import Any
 
 from lostwax import collector, late_imports, namespaces
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 
 def _read_homes() -> dict[str, str]:

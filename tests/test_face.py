@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -40,8 +41,13 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_one_version():
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+    """That of the newest section of the changelog; before it is released, a version before it."""
+    root = Path(__file__).parent.parent
+    project = tomllib.loads((root / "pyproject.toml").read_text())
     assert project["project"]["version"] == lostwax.__version__
+    changes = (root / "CHANGELOG.md").read_text()
+    newest = re.search(r"^## \[(.+)\]( \(unreleased\))?$", changes, re.MULTILINE)
+    assert lostwax.__version__ == newest[1] + (".dev0" if newest[2] else "")
 
 
 def test_the_list_of_public_names_is_what_type_checkers_take_as_public():

@@ -1,8 +1,10 @@
-"""Names of functions say what they do: a bare participle (`told`, `rewritten`) does not."""
+"""Names of functions say what they do: a bare participle (`told`, `rewritten`) does not. And
+two classes have two names."""
 
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "lostwax"
@@ -31,6 +33,16 @@ def is_participle(name: str) -> bool:
     return word in IRREGULAR or (len(word) > 4 and word.endswith(("ed", "en")))
 
 
+def classes() -> dict[str, list[str]]:
+    """The files that define a class of a name, underscores aside."""
+    found = defaultdict[str, list[str]](list)
+    for path in PACKAGE.rglob("*.py"):
+        for each in ast.walk(ast.parse(path.read_text())):
+            if isinstance(each, ast.ClassDef):
+                found[each.name.strip("_")].append(path.relative_to(PACKAGE).as_posix())
+    return found
+
+
 def participles() -> set[str]:
     """Functions that are no properties, no rules of operators, and not Python's own names."""
     found = set()
@@ -52,3 +64,7 @@ def test_functions_are_verbs() -> None:
 def test_participles_are_told_from_verbs() -> None:
     names = ("_made", "rewritten", "asked", "embed", "flatten", "need", "renew_view", "_keep_saved")
     assert [is_participle(name) for name in names] == [True, True, True, *[False] * 5]
+
+
+def test_two_classes_have_two_names() -> None:
+    assert not {name: files for name, files in classes().items() if len(files) > 1}

@@ -99,7 +99,7 @@ def _move_handlers(table: bytes, move: Callable[[int], int]) -> bytes:
 # ------------------------------------------------------------------------------ longer instructions
 
 
-class Piece(NamedTuple):
+class Replacement(NamedTuple):
     """What stands for instructions, up to this one."""
 
     end: int
@@ -127,7 +127,7 @@ _JUMPING = bytes(each in dis.hasjrel for each in range(256))
 _KEPT, _NOTHING = bytes((dis.opmap["CACHE"],)), bytes((dis.EXTENDED_ARG, 0))
 
 
-def put_in(code: CodeType, new: Mapping[int, Piece]) -> CodeType:
+def put_in(code: CodeType, new: Mapping[int, Replacement]) -> CodeType:
     """The code with longer pieces in the places of some units; jumps lead where they led."""
     written, before = code.co_code, dict[int, bytes]()
     ends = {at: each.end for at, each in new.items()}

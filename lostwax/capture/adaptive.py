@@ -67,7 +67,7 @@ class Variant:
 
 
 @dataclass
-class _SeenNumbers:
+class _FirstCall:
     """The sizes and numbers of the first call of a structure, and which of them have varied."""
 
     first: list[Any]
@@ -91,7 +91,7 @@ class Captured:
         read that may run, until that includes something that we cannot compare."""
         self._worlds: dict[FunctionKeys | None, list[Surroundings]] = {}
         """The worlds in which programs were captured, each once; the current one is last."""
-        self._seen: dict[Any, _SeenNumbers] = {}
+        self._seen: dict[Any, _FirstCall] = {}
         self.eager: list[str] = []
         """The calls that were captured in vain and ran the module itself: which, and why."""
         self._unsure: list[str] = []
@@ -289,7 +289,7 @@ class Captured:
         structure = (call.tree, tuple(map(_leaf_kind, call.leaves)))
         seen = self._seen.get(structure)
         if seen is None:
-            seen = self._seen[structure] = _SeenNumbers(numbers)
+            seen = self._seen[structure] = _FirstCall(numbers)
         for i, (found, first) in enumerate(zip(numbers, seen.first, strict=True)):
             seen.varying |= {(i, d) for d in found if found[d] != first[d]}
         return seen.varying

@@ -79,12 +79,12 @@ def export_joint(
     if dynamic_shapes is not None:
         spec = resolve_spec(dynamic_shapes, mod, call_args, call_kwargs, ())
     with one_at_a_time, torch.enable_grad():
-        joint = _Joint(mod, call_args, call_kwargs, spec)
+        joint = _JointCapture(mod, call_args, call_kwargs, spec)
         joint.loss, joint.loss_index, joint.takes_tangents = loss, loss_index, tangents
         return joint.run()
 
 
-class _Joint(Capture):
+class _JointCapture(Capture):
     """One capture of forward and backward."""
 
     loss: Callable[[Any], torch.Tensor] | None = None

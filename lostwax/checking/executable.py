@@ -89,7 +89,7 @@ class ExecutableCase:
         except RuntimeError:
             return ""
         values = dict(zip(nodes, got[len(got) - len(nodes) :], strict=True))
-        beside = _ComparingInterpreter(self.program, values, self.close)
+        beside = _RuntimeComparison(self.program, values, self.close)
         with torch.no_grad():
             beside.run(*state, *given)
         return beside.found
@@ -110,7 +110,7 @@ class ExecutableCase:
         )
 
 
-class _ComparingInterpreter(Interpreter):
+class _RuntimeComparison(Interpreter):
     """Runs a program and compares each node with what the runtime computed there."""
 
     def __init__(self, program: ExportedProgram, values: Mapping[Node, Any], close: Close) -> None:

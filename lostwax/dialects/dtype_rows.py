@@ -101,7 +101,7 @@ def parse_rows(text: str) -> Iterator[DtypeRows]:
             if line.startswith("- func: "):
                 if entry is not None:
                     yield entry.finish()
-                entry = _Entry()
+                entry = _YamlEntry()
             elif line.strip() and not line.startswith("#"):
                 if entry is None:
                     raise ValueError("a list of operators is expected")
@@ -116,7 +116,7 @@ def parse_rows(text: str) -> Iterator[DtypeRows]:
 _ROWS = ("type_constraint", "reduced_constraint")
 
 
-class _Entry:
+class _YamlEntry:
     """One operator of the file while it is read, line by line."""
 
     def __init__(self) -> None:

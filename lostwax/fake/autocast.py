@@ -209,7 +209,7 @@ def _run_kernel(
     return _to_fakes(out)
 
 
-class _StandIn(torch.Tensor):
+class _AutocastStandIn(torch.Tensor):
     """What torch's autocast kernels get instead of a fake: a tensor that has the fake's device."""
 
     __slots__ = ("fake",)
@@ -240,7 +240,7 @@ class MadeAutocasts:
         """The line where another one was entered, which torch may have switched off."""
 
 
-class ParameterStandIns(ByIdentity[FakeTensor, _StandIn]):
+class ParameterStandIns(ByIdentity[FakeTensor, _AutocastStandIn]):
     """The stand-ins of one mode's parameters. While a kernel of torch runs, `call` evaluates the
     operators that it calls on stand-ins."""
 
@@ -251,13 +251,13 @@ class ParameterStandIns(ByIdentity[FakeTensor, _StandIn]):
         self.call: Run | None = None
 
 
-def make_stand_in(mode: FakeTensorMode, fake: FakeTensor) -> _StandIn:
+def make_stand_in(mode: FakeTensorMode, fake: FakeTensor) -> _AutocastStandIn:
     """The stand-in of a fake. A parameter keeps its own, since torch caches its cast."""
     is_kept = is_marked_leaf(fake)
     found = mode.stand_ins.get(fake) if is_kept else None
     if found is None:
         found = torch.Tensor._make_wrapper_subclass(
-            _StandIn, (), dtype=fake.fake_type.dtype, device=_META, dispatch_device=True,
+            _AutocastStandIn, (), dtype=fake.fake_type.dtype, device=_META, dispatch_device=True,
             requires_grad=is_kept,
         )  # fmt: skip
         found.fake = fake
@@ -266,9 +266,9 @@ def make_stand_in(mode: FakeTensorMode, fake: FakeTensor) -> _StandIn:
     return found
 
 
-def _iterate_stand_ins(values: Any) -> Iterator[_StandIn]:
+def _iterate_stand_ins(values: Any) -> Iterator[_AutocastStandIn]:
     for value in values:
-        if isinstance(value, _StandIn):
+        if isinstance(value, _AutocastStandIn):
             yield value
         elif isinstance(value, (list, tuple)):
             yield from _iterate_stand_ins(value)
@@ -281,6 +281,6 @@ def _replace(mode: FakeTensorMode, out: Any) -> Any:
 
 
 def _to_fakes(value: Any) -> Any:
-    if isinstance(value, _StandIn):
+    if isinstance(value, _AutocastStandIn):
         return value.fake
     return type(value)([_to_fakes(v) for v in value]) if isinstance(value, (list, tuple)) else value

@@ -39,7 +39,7 @@ class PeerGraphs:
 
     def convert(self, module: GraphModule) -> tuple[GraphModule, dict[Node, Node]]:
         """The module of a graph, and the new node of each old one."""
-        made = _Graph(self, module)
+        made = _PeerGraph(self, module)
         for node in module.graph.nodes:
             try:
                 made.add(node)
@@ -93,7 +93,7 @@ def _read_sources(text: str) -> list[Any]:
     return [each for each in given if each is not None]
 
 
-class _Graph:
+class _PeerGraph:
     """One graph that is being made."""
 
     def __init__(self, graphs: PeerGraphs, module: GraphModule) -> None:

@@ -63,8 +63,8 @@ def read_program(program: torch.export.ExportedProgram) -> ExportedProgram:
     with reading.here("the signature"):
         signature = _read_signature(program.graph_signature)
     ranges = limits_by_name(program.range_constraints)
-    values = _Values(program.graph, ranges)
-    graph = _Graph(reading, values, program.graph_module)
+    values = _ReadValues(program.graph, ranges)
+    graph = _GraphReading(reading, values, program.graph_module)
     made = graph.convert()
     with reading.here("the module call graph"):
         calls = [_read_call(entry, signature) for entry in program.module_call_graph]
@@ -141,7 +141,7 @@ def _read_call(entry: Any, signature: ExportGraphSignature) -> ModuleCallEntry:
 # ------------------------------------------------------------------------------------------ values
 
 
-class _Values:
+class _ReadValues:
     """Values of one program: torch's fakes and symbolic numbers as ours. Each distinct expression
     is read once."""
 
@@ -261,11 +261,11 @@ def _find_hints(graph: fx.Graph) -> dict[str, int]:
 # ------------------------------------------------------------------------------------------ graphs
 
 
-class _Graph:
+class _GraphReading:
     """One graph that is being read."""
 
     def __init__(
-        self, reading: Reading, values: _Values, module: fx.GraphModule, title: str = "main"
+        self, reading: Reading, values: _ReadValues, module: fx.GraphModule, title: str = "main"
     ) -> None:
         self._reading, self._values, self._module, self._title = reading, values, module, title
         self._writer = GraphWriter()
@@ -327,7 +327,7 @@ class _Graph:
             while name in self._children:
                 name += "_"
             self._paths[path] = name
-            inner = _Graph(self._reading, self._values, child, f"{self._title}.{path}")
+            inner = _GraphReading(self._reading, self._values, child, f"{self._title}.{path}")
             self._children[name] = inner.convert()
         return name
 

@@ -54,7 +54,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ProgramDiff:
     """All changes, in the order of the programs; empty if the programs are the same."""
 
     changes: tuple[Change, ...] = field(default=())
@@ -76,7 +76,7 @@ class Difference:
         return "\n".join(map(str, self.changes)) if self.changes else "no differences"
 
 
-def diff(a: ExportedProgram, b: ExportedProgram) -> Difference:
+def diff(a: ExportedProgram, b: ExportedProgram) -> ProgramDiff:
     """Return what differs in `b` from `a`: nodes, shapes, constraints, signature, weights.
 
     Weights are compared by a hash of their values. Where nodes come from (source lines, modules)
@@ -85,7 +85,7 @@ def diff(a: ExportedProgram, b: ExportedProgram) -> Difference:
     for program in (a, b):
         check_is_program(program, "diff")
     with call_dims_by_name(a, b):
-        return Difference(
+        return ProgramDiff(
             (
                 *_table("dialect", {"": a.dialect}, {"": b.dialect}),
                 *_compare(a, b, _graphs),

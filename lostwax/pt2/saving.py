@@ -73,7 +73,7 @@ def save(
             f"extra_files is a {type(extra).__name__}; texts or bytes by name are wanted, "
             "{'notes.txt': '…'}"
         )
-    records = _Records(_by_name(ep), extra, opset, example_inputs, lines)
+    records = _ArchiveRecords(_by_name(ep), extra, opset, example_inputs, lines)
     if isinstance(f, (str, os.PathLike)):
         replace_files({f: records.write})
     elif f.seekable():
@@ -194,7 +194,7 @@ def _list_lines(lines: list[str]) -> str:
     return "".join(f"\n  {line}" for line in (*lines[:5], *more))
 
 
-class _Records:
+class _ArchiveRecords:
     """Everything that goes into an archive, made before anything is written."""
 
     def __init__(

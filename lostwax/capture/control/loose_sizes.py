@@ -16,7 +16,7 @@ from lostwax.sym import Expr, Guard, ShapeEnv, Size, Symbol, eq, evaluate, known
 from lostwax.types import TensorType, contiguous_strides
 
 
-class _Number(NamedTuple):
+class _ChangingSize(NamedTuple):
     """A size that changes."""
 
     start: Size
@@ -29,9 +29,9 @@ class LoopCarriedSizes:
 
     def __init__(self, env: ShapeEnv, what: str) -> None:
         self._env, self._what = env, what
-        self._numbers: dict[Size, _Number] = {}
+        self._numbers: dict[Size, _ChangingSize] = {}
         """By what they are in the body."""
-        self._found: list[tuple[_Number, list[tuple[int, int]]]] = []
+        self._found: list[tuple[_ChangingSize, list[tuple[int, int]]]] = []
         """What the last recording has shown to change: in which tensors, in which dimensions."""
 
     def compare(self, pairs: Sequence[tuple[TensorType | None, Any]]) -> None:
@@ -56,12 +56,12 @@ class LoopCarriedSizes:
         first = after.setdefault(was, now)
         return known(eq(first, now)) is True and known(now >= found.least) is True
 
-    def _find_number(self, was: Size, now: Size) -> _Number:
+    def _find_number(self, was: Size, now: Size) -> _ChangingSize:
         found = self._numbers.get(was)
         if found is not None:
-            return _Number(found.start, 0)
+            return _ChangingSize(found.start, 0)
         lo, _ = self._env.bounds(was)
-        return _Number(was, max(lo or 0, 0) if known(now >= was) is True else 0)
+        return _ChangingSize(was, max(lo or 0, 0) if known(now >= was) is True else 0)
 
     def take_changed(self, types: Sequence[TensorType | None]) -> dict[int, TensorType]:
         """The types that have to be others in the body, by their places. Called outside of it."""
@@ -74,7 +74,7 @@ class LoopCarriedSizes:
         self._found = []
         return {i: _resize(types[i], size) for i, size in sizes.items()}  # type: ignore[arg-type]
 
-    def _name(self, number: _Number) -> Expr:
+    def _name(self, number: _ChangingSize) -> Expr:
         return self._env.unbacked(
             lo=number.least, origin=f"a size of what {self._what} hands on, which changes"
         )

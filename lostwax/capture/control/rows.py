@@ -34,7 +34,7 @@ def record_map(
     length = _find_length(tracer, xs, "map")
     for x in xs:
         loop.take_rows(x)
-    body = loop.record_body(f, pos_args, _Rows(loop, 0).check)
+    body = loop.record_body(f, pos_args, _BodyResults(loop, 0).check)
     loop.check_pure(
         body,
         "the body",
@@ -67,7 +67,7 @@ def record_scan(
         loop.pass_to_next_iteration(each)
     for x in xs:
         loop.take_rows(x)
-    body = loop.record_body(combine_fn, additional_inputs, _Rows(loop, count).check)
+    body = loop.record_body(combine_fn, additional_inputs, _BodyResults(loop, count).check)
     results = append_scan(loop, body, length, additional_inputs)
     loop.note_sharing(body, results[:count])
     return _unflatten(results, body)
@@ -122,7 +122,7 @@ def record_associative_scan(
     length = _find_length(tracer, xs, "associative_scan")
     for x in (*xs, *xs):
         loop.take_rows(x)
-    body = loop.record_body(combine_fn, additional_inputs, _Rows(loop, 0).check)
+    body = loop.record_body(combine_fn, additional_inputs, _BodyResults(loop, 0).check)
     why = "associative_scan says nothing of the order of its calls"
     loop.check_pure(body, "the function", why, "scan, which goes from row to row")
     types = [slot.type for slot in loop.slices[: len(xs)]]
@@ -175,7 +175,7 @@ def _find_length(tracer: Tracer, xs: Sequence[Any], what: str) -> Any:
     return first
 
 
-class _Rows:
+class _BodyResults:
     """What a body returns: first what is handed on, then what is stacked."""
 
     def __init__(self, loop: Loop, count: int) -> None:

@@ -53,7 +53,7 @@ Changes = dict[Any, ChangedPlace]
 class ReachableState:
     """All that the program's functions may keep something in; one for each capture."""
 
-    def __init__(self, modules: Sequence[nn.Module], reach: Reach, outside: OutsideState) -> None:
+    def __init__(self, modules: Sequence[nn.Module], reach: Reach, outside: OutsidePlaces) -> None:
         self.reach = reach
         self.held = HeldByModules(modules)
         self.watched, self.places = outside.watched, outside.places
@@ -66,7 +66,7 @@ class ReachableState:
         return self.places.look()
 
 
-class OutsideState(Protocol):
+class OutsidePlaces(Protocol):
     """What functions reach outside of modules (`state/global_state.py`), as it is known here."""
 
     watched: Seen

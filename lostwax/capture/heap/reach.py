@@ -40,7 +40,7 @@ class Reach:
         self._starts = [arguments, *dict.fromkeys(map(type, modules)), call]
         self._looks: list[Look] = []
         self._looks_at_holders: list[Callable[[Any], None]] = []
-        self._entries: list[_Entry] = []
+        self._entries: list[_FunctionEntry] = []
         self.functions: list[FunctionType] = []
         """Those that have begun, in this order."""
 
@@ -120,7 +120,7 @@ class _Begin:
 
     __slots__ = ("_entry",)
 
-    def __init__(self, entry: ref[_Entry]) -> None:
+    def __init__(self, entry: ref[_FunctionEntry]) -> None:
         self._entry = entry
 
     def __call__(self) -> None:
@@ -129,7 +129,7 @@ class _Begin:
             entry.tell()
 
 
-class _Entry:
+class _FunctionEntry:
     """The begin of a function."""
 
     __slots__ = ("__weakref__", "asking", "function", "plain", "telling")
@@ -147,7 +147,7 @@ class _Entry:
                 reach.read(self.function)
 
 
-def _set_codes(entries: Sequence[_Entry], codes: Iterable[CodeType]) -> None:
+def _set_codes(entries: Sequence[_FunctionEntry], codes: Iterable[CodeType]) -> None:
     """In one step of Python: no interrupt comes in between."""
     deque(map(setattr, map(_FUNCTION, entries), repeat("__code__"), codes), maxlen=0)
 
@@ -155,7 +155,7 @@ def _set_codes(entries: Sequence[_Entry], codes: Iterable[CodeType]) -> None:
 _FUNCTION, _PLAIN, _TELLING, _CODE = map(attrgetter, ("function", "plain", "telling", "__code__"))
 
 
-def _find_entries(functions: list[FunctionType]) -> list[_Entry]:
+def _find_entries(functions: list[FunctionType]) -> list[_FunctionEntry]:
     """Of those functions that do not tell when they begin, as another capture's may."""
     found: list[Any] = [*map(_ENTRIES.table.get, functions)]
     if None not in found and all(map(is_, map(_CODE, functions), map(_PLAIN, found))):
@@ -163,10 +163,10 @@ def _find_entries(functions: list[FunctionType]) -> list[_Entry]:
     return [_find_entry(each) for each in functions if not _is_instrumented(each.__code__)]
 
 
-def _find_entry(function: FunctionType) -> _Entry:
+def _find_entry(function: FunctionType) -> _FunctionEntry:
     found = _ENTRIES.table.get(function)
     if found is None or found.plain is not function.__code__:
-        found = _Entry(function)
+        found = _FunctionEntry(function)
         if function.__closure__ is None or "<locals>" not in function.__qualname__:
             _ENTRIES.keep(function, found)  # others may hold a model
     return found
@@ -176,4 +176,4 @@ def _is_instrumented(code: CodeType) -> bool:
     return bool(code.co_consts) and type(code.co_consts[-1]) is _Begin
 
 
-_ENTRIES = Cache[FunctionType, _Entry](__name__, "entries", 10_000)
+_ENTRIES = Cache[FunctionType, _FunctionEntry](__name__, "entries", 10_000)

@@ -47,7 +47,7 @@ class _UnboundMethod:
         return _make_fake_call(name, self.original)
 
 
-class _Property(_UnboundMethod):
+class _TorchProperty(_UnboundMethod):
     """Stands for a property."""
 
     def __set__(self, tensor: Any, value: Any) -> None:
@@ -86,7 +86,7 @@ class _PropertyByFake:
 
 
 def _stand_in(name: str) -> _UnboundMethod:
-    return (_Property if hasattr(getattr(_Tensor, name), "__set__") else _UnboundMethod)(name)
+    return (_TorchProperty if hasattr(getattr(_Tensor, name), "__set__") else _UnboundMethod)(name)
 
 
 _NAMES = [

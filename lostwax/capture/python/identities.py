@@ -27,7 +27,7 @@ from typing import Any
 from torch import Tensor
 
 from lostwax.bytecode import find_units, read_argument
-from lostwax.bytecode.copies import Piece, put_in, write_instruction
+from lostwax.bytecode.copies import Replacement, put_in, write_instruction
 from lostwax.capture import threads
 from lostwax.classes import SHOWN, SYMBOLIC
 from lostwax.errors import CaptureError
@@ -83,7 +83,7 @@ class _Caught:
         return False
 
 
-class _Methods:
+class _WithMethods:
     """What has methods; something else, if C's would be called for what it does not know."""
 
     def __init__(self, kinds: tuple[type, ...]) -> None:
@@ -177,7 +177,7 @@ _COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__g
 _OPERATORS = frozenset(name for name in vars(int) if name[:2] == "__" and not hasattr(object, name))
 _METHOD_NAMES = _SETTING | _COMPARISONS | _OPERATORS
 ASKED, CAUGHT, MATCHED = _Asked(), _Caught(), _Matched()
-METHODS, CALLED_METHODS = _Methods(()), _Methods(Tensor.__mro__)
+METHODS, CALLED_METHODS = _WithMethods(()), _WithMethods(Tensor.__mro__)
 """Whose methods are only named, `map((2).__eq__, …)`; and whose are called at once."""
 _PUT_IN = (ASKED, CAUGHT, MATCHED, METHODS, CALLED_METHODS)
 
@@ -194,24 +194,26 @@ def ask_identities(code: CodeType) -> CodeType:
     asked, caught, matched, *methods = (
         write_instruction(_LOAD_CONST, len(constants) + i) for i in range(len(_PUT_IN))
     )
-    new = dict[int, Piece]()
+    new = dict[int, Replacement]()
     for at in _find(written, _COMPARING):
         if _may_matter(written, at, constants):
             ask = _IN[:1] + written[2 * at + 1 : 2 * at + 2] + _IN[2:]  # `in`, or `not in`
-            new[at] = Piece(at + 1, _TUPLE + asked + ask)
+            new[at] = Replacement(at + 1, _TUPLE + asked + ask)
     if code.co_exceptiontable:
         users = (at for at in _find(written, _BEGINNING) if not _is_ours(written, at, constants))
         for at in users:
-            new[at] = Piece(at + 1, written[2 * at : 2 * at + 2] + _TOP + caught + _IN + _DROP)
+            new[at] = Replacement(
+                at + 1, written[2 * at : 2 * at + 2] + _TOP + caught + _IN + _DROP
+            )
     for at in _find(written, _MATCHING):
         ask = _THIRD + matched + _IN + _DROP
-        new[at] = Piece(at + 1, ask + written[2 * at : 2 * at + 2])
+        new[at] = Replacement(at + 1, ask + written[2 * at : 2 * at + 2])
     if not _METHOD_NAMES.isdisjoint(code.co_names):
         for at in _find(written, _LOADING):
             start, name, is_called = _read_name(written, at)
             if code.co_names[name] in _METHOD_NAMES:
                 ask = methods[is_called] + _SWAP + _ITEM
-                new[start] = Piece(at + 1, ask + written[2 * start : 2 * at + 2])
+                new[start] = Replacement(at + 1, ask + written[2 * start : 2 * at + 2])
     if not new:
         return code
     grown = code.replace(co_consts=(*constants, *_PUT_IN), co_stacksize=code.co_stacksize + 2)

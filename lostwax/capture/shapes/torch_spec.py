@@ -23,7 +23,7 @@ from lostwax.sym import Condition, Expr, ShapeEnv, Size, show
 from lostwax.sym.text.srepr import parse_srepr
 
 
-class _Slot(NamedTuple):
+class _NumberSlot(NamedTuple):
     """A place of the call for a number: what was written for it, and its path and dimension."""
 
     given: Any
@@ -138,12 +138,12 @@ def _check_leaf(leaf: Any, given: Any, path: str) -> Any:
     )
 
 
-def _find_slots(leaves: Sequence[Any], paths: Sequence[str]) -> Iterator[_Slot]:
+def _find_slots(leaves: Sequence[Any], paths: Sequence[str]) -> Iterator[_NumberSlot]:
     for given, path in zip(leaves, paths, strict=True):
         if isinstance(given, tuple):
-            yield from (_Slot(each, path, i) for i, each in enumerate(given))
+            yield from (_NumberSlot(each, path, i) for i, each in enumerate(given))
         else:
-            yield _Slot(given, path, None)
+            yield _NumberSlot(given, path, None)
 
 
 # --------------------------------------------------------------------------------------- numbers
@@ -153,7 +153,7 @@ class _SpecReader:
     """The variables of one spec, each a Dim with a name of its own, and the relations that no Dim
     can state."""
 
-    def __init__(self, slots: Sequence[_Slot]) -> None:
+    def __init__(self, slots: Sequence[_NumberSlot]) -> None:
         self.dims: dict[str, Dim] = {}
         """By torch's name for the variable, which has its number in it."""
         self.stated: list[str] = []
@@ -172,7 +172,7 @@ class _SpecReader:
             symbol: str(symbol) for e in self._symbols.values() for symbol in e.symbols()
         }
 
-    def _make_dim(self, slot: _Slot, is_size: bool) -> Dim:
+    def _make_dim(self, slot: _NumberSlot, is_size: bool) -> Dim:
         name, lo, hi = slot.given.name, slot.given.min, slot.given.max
         made = self._make_name(slot.text if name == "anon" else name)
         if is_size:
@@ -189,10 +189,10 @@ class _SpecReader:
 
     def read_leaf(self, given: Any, path: str) -> Any:
         if isinstance(given, tuple):
-            return tuple(self._read_number(_Slot(e, path, i)) for i, e in enumerate(given))
-        return self._read_number(_Slot(given, path, None))
+            return tuple(self._read_number(_NumberSlot(e, path, i)) for i, e in enumerate(given))
+        return self._read_number(_NumberSlot(given, path, None))
 
-    def _read_number(self, slot: _Slot) -> Any:
+    def _read_number(self, slot: _NumberSlot) -> Any:
         if slot.given is None or isinstance(slot.given, int):
             return slot.given
         if _is_variable(slot.given):

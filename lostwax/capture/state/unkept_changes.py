@@ -17,7 +17,7 @@ from lostwax.location import warn
 from lostwax.undo.undo import Undo
 
 
-class _Listener(NamedTuple):
+class _TextListener(NamedTuple):
     """Someone who collects the texts."""
 
     heard: list[str]
@@ -27,14 +27,14 @@ class _Listener(NamedTuple):
 
 T = TypeVar("T")
 _told: ContextVar[list[str] | None] = ContextVar("told", default=None)
-_listening: ContextVar[_Listener | None] = ContextVar("listening", default=None)
+_listening: ContextVar[_TextListener | None] = ContextVar("listening", default=None)
 
 
 def collect_changes(undo: Undo, hears_all: bool = True) -> list[str]:
     """From here on, changes go into the returned list instead of warnings."""
     heard: list[str] = []
     undo.add(partial(_listening.set, _listening.get()))
-    _listening.set(_Listener(heard, hears_all))
+    _listening.set(_TextListener(heard, hears_all))
     return heard
 
 

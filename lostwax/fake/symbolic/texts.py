@@ -61,7 +61,7 @@ def _is_read_in(frame: FrameType) -> bool:
     if found is None:
         return False
     node, parents = found
-    return _Use(parents, _Known(frame.f_locals, frame.f_globals), _Result(frame).is_read).is_read(
+    return _Use(parents, _Known(frame.f_locals, frame.f_globals), _Returned(frame).is_read).is_read(
         node
     )
 
@@ -93,7 +93,7 @@ def _parse(text: str) -> dict[ast.AST, ast.AST]:
     return {inner: node for node in ast.walk(tree) for inner in ast.iter_child_nodes(node)}
 
 
-class _Result(NamedTuple):
+class _Returned(NamedTuple):
     """What a function that runs returns."""
 
     frame: FrameType

@@ -123,7 +123,7 @@ class ProgramModule(UnliftedModule):
         return super().train(mode)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return _Maker(type(self)), (), self.__getstate__()  # type: ignore[no-untyped-call]
+        return _EmptyModuleMaker(type(self)), (), self.__getstate__()  # type: ignore[no-untyped-call]
 
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> ProgramModule:
         """Implement `.to()` and its like: from then on inputs must have the new dtype, and the
@@ -145,7 +145,7 @@ class ProgramModule(UnliftedModule):
         self._convert_graph(casts, moves)
 
 
-class _Maker:
+class _EmptyModuleMaker:
     """Makes the empty object when a module is copied. It cannot be pickled, and says so."""
 
     def __init__(self, cls: type[ProgramModule]) -> None:

@@ -63,7 +63,7 @@ class _Heard(Exception):
         self.target, self.args, self.kwargs = target, args, kwargs
 
 
-class _Listener(TorchDispatchMode):
+class _OperatorListener(TorchDispatchMode):
     """Hears which operator is called, and ends the call."""
 
     @classmethod
@@ -77,7 +77,7 @@ class _Listener(TorchDispatchMode):
 def _calls(function: Any, target: OpOverload, args: Any) -> bool:
     """Does the function call this operator, with these arguments?"""
     try:
-        with torch.no_grad(), _Listener():  # type: ignore[no-untyped-call]
+        with torch.no_grad(), _OperatorListener():  # type: ignore[no-untyped-call]
             function(*args)
     except _Heard as heard:
         return heard.target is target and not heard.kwargs and _are_same(heard.args, args)

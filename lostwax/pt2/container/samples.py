@@ -41,7 +41,7 @@ class _UnreadableError(Exception):
 
 
 @dataclass(frozen=True)
-class _Maker:
+class _PickledName:
     """What stands for a function or class that the pickle names."""
 
     make: Callable[..., Any]
@@ -53,7 +53,7 @@ class _StorageType:
 
 
 @dataclass(frozen=True)
-class _Storage:
+class _PickledStorage:
     flat: torch.Tensor
 
 
@@ -84,7 +84,7 @@ class _Machine:
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
-        self.storages: dict[str, _Storage] = {}
+        self.storages: dict[str, _PickledStorage] = {}
 
     def run(self, data: bytes) -> Any:
         push = self.stack.append
@@ -142,14 +142,14 @@ class _Machine:
         elif module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             self.stack.append(getattr(torch, name))
         elif named in _MAKERS:
-            self.stack.append(_Maker(_MAKERS[named]))
+            self.stack.append(_PickledName(_MAKERS[named]))
         else:
             raise _UnreadableError(named)
 
     def reduce(self) -> None:
         args = self.stack.pop()
         maker = self.stack.pop()
-        if not isinstance(maker, _Maker) or not isinstance(args, tuple):
+        if not isinstance(maker, _PickledName) or not isinstance(args, tuple):
             raise _UnreadableError("a call of something else")
         self.stack.append(maker.make(*args))
 
@@ -158,7 +158,7 @@ class _Machine:
         if kind != "storage" or not isinstance(of, _StorageType) or not isinstance(key, str):
             raise _UnreadableError("a reference to something else than a storage")
         if key not in self.storages:
-            self.storages[key] = _Storage(self._flat(f"data/{key}", of.dtype))
+            self.storages[key] = _PickledStorage(self._flat(f"data/{key}", of.dtype))
         self.stack.append(self.storages[key])
 
     def _flat(self, name: str, dtype: torch.dtype) -> torch.Tensor:
@@ -174,7 +174,7 @@ def _tensor(
     storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, _: Any, meta: Any = None
 ) -> torch.Tensor:
     numbers = (offset, *size, *stride)
-    if not isinstance(storage, _Storage) or len(size) != len(stride) or len(size) > MAX_DIMS:
+    if not isinstance(storage, _PickledStorage) or len(size) != len(stride) or len(size) > MAX_DIMS:
         raise _UnreadableError("a tensor without a storage")
     if not all(n.__class__ is int and 0 <= n <= MAX_SIZE for n in numbers):
         raise _UnreadableError("a tensor of impossible sizes")
@@ -193,10 +193,10 @@ def _tensor_of_bytes(
     storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any, dtype: Any, *meta: Any
 ) -> torch.Tensor:
     """A tensor of a dtype that has no storage of its own in pickles."""
-    if not isinstance(storage, _Storage) or not isinstance(dtype, torch.dtype):
+    if not isinstance(storage, _PickledStorage) or not isinstance(dtype, torch.dtype):
         raise _UnreadableError("a tensor without a storage or a dtype")
     whole = storage.flat.numel() // dtype.itemsize * dtype.itemsize
-    flat = _Storage(storage.flat[:whole].view(dtype))
+    flat = _PickledStorage(storage.flat[:whole].view(dtype))
     return _tensor(flat, offset, size, stride, grad, hooks, *meta)
 
 

@@ -36,7 +36,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass
-class _Memory:
+class _StorageSpan:
     """A stretch of one storage, from the first to the last byte that tensors of one dtype use."""
 
     number: int
@@ -62,7 +62,7 @@ class Payloads:
         self.prefix = prefix
         self.fake = 0
         """Tensors without data, of which the file keeps the type only."""
-        self._memories: dict[Any, _Memory] = {}
+        self._memories: dict[Any, _StorageSpan] = {}
         self._apart = Seen()
 
     def keep_apart(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -79,7 +79,7 @@ class Payloads:
         key = self._key(tensor)
         known = self._memories.get(key)
         if known is None:
-            self._memories[key] = _Memory(len(self._memories), tensor, low, high)
+            self._memories[key] = _StorageSpan(len(self._memories), tensor, low, high)
             self.fake += _is_fake(tensor)
         elif high > low:
             empty = known.low == known.high
@@ -91,13 +91,13 @@ class Payloads:
         of a record whether the record has a gradient, so tensors without one come first."""
         return {"config": {name: self._entry(tensors[name]) for name in _in_order(tensors)}}
 
-    def memories(self) -> list[_Memory]:
+    def memories(self) -> list[_StorageSpan]:
         return list(self._memories.values())
 
-    def records(self) -> list[tuple[str, _Memory]]:
+    def records(self) -> list[tuple[str, _StorageSpan]]:
         return [(self.record_name(m), m) for m in self._memories.values()]
 
-    def record_name(self, memory: _Memory) -> str:
+    def record_name(self, memory: _StorageSpan) -> str:
         return f"{self.prefix}{memory.number}"
 
     def _entry(self, tensor: torch.Tensor) -> dict[str, Any]:
@@ -126,9 +126,9 @@ class Sharing:
     tensor of another dtype, or with a constant."""
 
     def __init__(self, folders: Mapping[str, Payloads]) -> None:
-        self._first: dict[int, tuple[str, Payloads, _Memory]] = {}
+        self._first: dict[int, tuple[str, Payloads, _StorageSpan]] = {}
         """Of storages with several records, by identity: the one that has all of it."""
-        held: dict[int, list[tuple[str, Payloads, _Memory]]] = {}
+        held: dict[int, list[tuple[str, Payloads, _StorageSpan]]] = {}
         for folder, payloads in folders.items():
             for memory in payloads.memories():
                 if not _is_fake(memory.tensor):
@@ -239,14 +239,14 @@ class WeightReader:
         if not isinstance(entries, dict):
             raise LoadError(f"the table of {folder} is damaged")
         lying = {} if sharing is None else sharing["lying"]
-        kinds: dict[str, _Kind] = {}
+        kinds: dict[str, _WeightKind] = {}
         found: dict[str, torch.Tensor] = {}
         name = ""
         try:
             for name in _names_in_order(entries, sharing):
                 kinds[name] = _kind(lying.get(name), folder, entries[name])
             first = _find_tied(kinds, records) if sharing is None else sharing["tied"]
-            count = Counter[_Kind]()
+            count = Counter[_WeightKind]()
             for name, kind in kinds.items():
                 other = first.get(name, name)
                 if kinds.get(other) == kind and other in found:
@@ -260,7 +260,7 @@ class WeightReader:
             raise _name_tensor(error, folder, name) from None
         return found
 
-    def _tensor(self, folder: str, kind: _Kind, number: int) -> torch.Tensor:
+    def _tensor(self, folder: str, kind: _WeightKind, number: int) -> torch.Tensor:
         """The tensor of this kind and number that a program has in a folder. The same tensor of
         another folder (a buffer that is not persistent) is another object in the same memory."""
         made = self._made.get((folder, kind, number))
@@ -310,7 +310,7 @@ _ALIGNED = 16
 """The size of the largest element."""
 
 
-class _Kind(NamedTuple):
+class _WeightKind(NamedTuple):
     """What a table says of a tensor."""
 
     path: str
@@ -319,14 +319,14 @@ class _Kind(NamedTuple):
     grad: bool
 
 
-def _is_of(tensor: torch.Tensor, kind: _Kind) -> bool:
+def _is_of(tensor: torch.Tensor, kind: _WeightKind) -> bool:
     """Can it be the same tensor as an entry of another folder's table?"""
     return (tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad) == (
         kind.type.size, kind.type.stride, kind.type.dtype, kind.grad
     ) and not kind.is_parameter  # fmt: skip
 
 
-def _kind(lying: Any, folder: str, entry: Json) -> _Kind:
+def _kind(lying: Any, folder: str, entry: Json) -> _WeightKind:
     """`lying` is the place that our own record gives: a folder, a record, a byte."""
     path, meta = entry["path_name"], entry["tensor_meta"]
     if entry.get("use_pickle"):
@@ -335,13 +335,13 @@ def _kind(lying: Any, folder: str, entry: Json) -> _Kind:
         raise LoadError("it is an object of another language; only tensors are read")
     t, is_parameter, grad = _type(meta), entry["is_param"] is True, meta["requires_grad"] is True
     if lying is None:
-        return _Kind(folder + path, t, is_parameter, grad)
+        return _WeightKind(folder + path, t, is_parameter, grad)
     where, name, byte = lying
     if not isinstance(where, str) or not isinstance(name, str) or byte.__class__ is not int:
         raise LoadError("the place where it lies is damaged")
     if not 0 <= byte <= MAX_SIZE or byte % t.dtype.itemsize:
         raise LoadError(f"it cannot lie at the byte {byte} of {name}")
-    return _Kind(where + name, t.replace(offset=byte // t.dtype.itemsize), is_parameter, grad)
+    return _WeightKind(where + name, t.replace(offset=byte // t.dtype.itemsize), is_parameter, grad)
 
 
 _FAULTS = (KeyError, TypeError, ValueError, AttributeError, RuntimeError)
@@ -361,10 +361,10 @@ def _names_in_order(entries: Json, sharing: Json | None) -> list[str]:
     return names if set(names) == set(entries) else list(entries)
 
 
-def _find_tied(kinds: Mapping[str, _Kind], records: Json) -> dict[str, str]:
+def _find_tied(kinds: Mapping[str, _WeightKind], records: Json) -> dict[str, str]:
     """Find names that mean one tensor, in a file that does not say so: they lie in one place, and
     the graph reads only one of them."""
-    together: dict[_Kind, list[str]] = {}
+    together: dict[_WeightKind, list[str]] = {}
     for name, kind in kinds.items():
         together.setdefault(kind, []).append(name)
     groups = [names for names in together.values() if len(names) > 1]

@@ -26,7 +26,7 @@ LENGTH_MARK = (b"LW", 8)
 cut off can be told how long it should be."""
 
 
-class _Entry(NamedTuple):
+class _ZipEntry(NamedTuple):
     name: bytes
     header: int
     size: int
@@ -41,7 +41,7 @@ class Writer:
         self._file = file
         self._start = file.tell()
         self._at = 0
-        self._entries: list[_Entry] = []
+        self._entries: list[_ZipEntry] = []
         self._checksums = _Checksums()
 
     def add(self, name: str, data: bytes | memoryview) -> None:
@@ -50,7 +50,7 @@ class Writer:
         path = f"{_FOLDER}/{name}".encode()
         small = len(view) < _LARGE
         crcs = [zlib.crc32(view)] if small else self._checksums.order(view)
-        entry = _Entry(path, self._at, len(view), crcs)
+        entry = _ZipEntry(path, self._at, len(view), crcs)
         self._entries.append(entry)
         self._put(_local_header(entry, crcs[0] if small else 0))
         self._put(view)
@@ -86,7 +86,7 @@ class Writer:
         self._at += len(data)
 
 
-def _local_header(entry: _Entry, crc: int) -> bytes:
+def _local_header(entry: _ZipEntry, crc: int) -> bytes:
     wide = struct.pack("<HHQQ", 1, 16, entry.size, entry.size) if entry.size >= _BIG else b""
     length = b"" if entry.header else LENGTH.pack(*LENGTH_MARK, 0)
     fixed = 30 + len(entry.name) + len(length) + len(wide) + 4
@@ -98,7 +98,7 @@ def _local_header(entry: _Entry, crc: int) -> bytes:
     return struct.pack("<IHHHHHIIIHH", *fields, len(entry.name), len(extra)) + entry.name + extra
 
 
-def _directory_entry(entry: _Entry, crc: int) -> bytes:
+def _directory_entry(entry: _ZipEntry, crc: int) -> bytes:
     wide = struct.pack("<QQ", entry.size, entry.size) if entry.size >= _BIG else b""
     if entry.header >= _BIG:
         wide += struct.pack("<Q", entry.header)
@@ -157,7 +157,7 @@ class _Checksums:
             crcs[i] = zlib.crc32(part)
 
 
-def _join_checksums(entry: _Entry) -> int:
+def _join_checksums(entry: _ZipEntry) -> int:
     """The checksum of a record from those of its parts."""
     crc, left = entry.crcs[0], entry.size - _CHUNK
     for part in entry.crcs[1:]:

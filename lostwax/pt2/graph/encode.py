@@ -74,7 +74,7 @@ def encode(program: ExportedProgram, plain_names: bool = False, lines: Lines = W
         if s.kind is InputKind.USER_INPUT and isinstance(s.arg, ConstantArgument)
     }
     beside = Beside()
-    graph = _GraphWriter(program.graph_module, symbols, beside, lines).graph(constants)
+    graph = _GraphEncoder(program.graph_module, symbols, beside, lines).graph(constants)
     if isinstance(program.range_constraints, RangeConstraints):
         for limited in program.range_constraints.limits:  # also of what no node has any more
             symbols.text(limited)
@@ -155,7 +155,7 @@ def _empty_kind(type_text: str) -> str:
     return "as_strings" if "str" in type_text else "as_ints"
 
 
-class _GraphWriter:
+class _GraphEncoder:
     """One graph with its own names."""
 
     def __init__(
@@ -408,7 +408,7 @@ class _GraphWriter:
         name = path.replace(".", "_")
         while self.graph_names.setdefault(name, child) is not child:
             name += "_"
-        inner = _GraphWriter(child, self.symbols, self.beside, self.lines, f"{self.path}.{name}")
+        inner = _GraphEncoder(child, self.symbols, self.beside, self.lines, f"{self.path}.{name}")
         return {"as_graph": {"name": name, "graph": inner.graph()}}
 
     def _operand_name(self, value: Any) -> str:

@@ -61,12 +61,12 @@ PROGRAM = TableForm(TABLES)
 
 def write_table(root: Table, identifier: bytes, form: TableForm = PROGRAM) -> bytes:
     """The flatbuffer with this root."""
-    writer = _Writer(form)
+    writer = _FlatWriter(form)
     writer.builder.Finish(writer.write(root), file_identifier=identifier)
     return bytes(writer.builder.Output())
 
 
-class _Writer:
+class _FlatWriter:
     def __init__(self, form: TableForm) -> None:
         self.form = form
         self.builder: Any = flatbuffers.Builder(1 << 16)

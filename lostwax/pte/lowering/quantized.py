@@ -92,7 +92,7 @@ def _start(writer: CallWriter, node: Node) -> _Steps | None:
     return steps if F32 in (x.dtype, value.dtype) else None
 
 
-class _Weights(Pending):
+class _DequantizedWeights(Pending):
     """Floats of constant integers: made where they are read, so that they are there no longer than
     needed."""
 
@@ -111,7 +111,7 @@ def _make_late(select: Callable[[CallWriter, Node], Any]) -> Callable[[CallWrite
         steps = _start(writer, node)
         if steps is None or not steps.given["input"].storage.is_constant:
             return select(writer, node)
-        return _Weights(node, select)
+        return _DequantizedWeights(node, select)
 
     return choose
 

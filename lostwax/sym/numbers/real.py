@@ -344,7 +344,7 @@ def _hint_of(value: Any) -> Any:
 # --------------------------------------------------------------------------------------- arithmetic
 
 
-class _Ratio(NamedTuple):
+class _RatioNumber(NamedTuple):
     above: Size
     below: Size
 
@@ -354,18 +354,18 @@ class _Ratio(NamedTuple):
         return isinstance(self.below, int) and not self.below & (self.below - 1)
 
 
-def _find_ratio(x: Number, longest: float = _SHORT) -> _Ratio | None:
+def _find_ratio(x: Number, longest: float = _SHORT) -> _RatioNumber | None:
     """The ratio that a number is; None for trees and for constants longer than `longest`, which
     leave no room for a size."""
     if isinstance(x, Real):
-        return _Ratio(x.above, x.below) if x.is_ratio else None
+        return _RatioNumber(x.above, x.below) if x.is_ratio else None
     if not math.isfinite(x):
         return None
     above, below = float(x).as_integer_ratio()
-    return _Ratio(above, below) if abs(above) <= longest and below <= longest else None
+    return _RatioNumber(above, below) if abs(above) <= longest and below <= longest else None
 
 
-def _find_exact_pair(a: Number, b: Number) -> tuple[ShapeEnv | None, _Ratio, _Ratio]:
+def _find_exact_pair(a: Number, b: Number) -> tuple[ShapeEnv | None, _RatioNumber, _RatioNumber]:
     """Both as exact ratios; no environment if they are not, or too fine together."""
     x, y = _find_ratio(a), _find_ratio(b)
     if x is None or y is None or not (x.exact and y.exact):
@@ -375,7 +375,7 @@ def _find_exact_pair(a: Number, b: Number) -> tuple[ShapeEnv | None, _Ratio, _Ra
     return (_find_env((a, b)) if x.below * y.below <= _MAX_BELOW else None), x, y
 
 
-_NOTHING = _Ratio(0, 1)
+_NOTHING = _RatioNumber(0, 1)
 
 
 def _add(a: Number, b: Number, op: str) -> Number:

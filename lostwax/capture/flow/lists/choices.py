@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from lostwax.capture.flow.lists.columns import Column, Columns
-from lostwax.capture.flow.lists.spans import Numbers, PendingElements, Pieces, Rows
+from lostwax.capture.flow.lists.spans import PendingElements, Pieces, Rows, Scalars
 from lostwax.capture.flow.merging import MergeConflict, Merging, Outcome
 from lostwax.capture.heap.holders import Content
 from lostwax.capture.heap.moment import ChangedPlace
@@ -104,7 +104,7 @@ def _settle(side: Outcome, leaf: Any) -> Any:
         raise MergeConflict("a list gets longer in a loop inside of a side")
     if isinstance(leaf, torch.Tensor):
         return side.scope.tracer.temporary(_find(side, leaf).value)
-    if not isinstance(leaf, (Rows, Numbers, Pieces)):
+    if not isinstance(leaf, (Rows, Scalars, Pieces)):
         return leaf
     settled = copy.copy(leaf)
     settled.tensor = _settle(side, leaf.tensor)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.capture.control.scope import are_equal
-from lostwax.capture.flow.lists.spans import Appended, Numbers, Pieces, Rows, Tuples
+from lostwax.capture.flow.lists.spans import Appended, Pieces, Rows, Scalars, Tuples
 from lostwax.capture.flow.numbers import DTYPES, find_kind, number_to_tensor
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.fake.symbolic.node import unwrap, wrap
@@ -59,7 +59,7 @@ class Column:
         self.is_dense = True
         """Are all tensors contiguous, as the rows of one are?"""
         self.least: int | None = None
-        if isinstance(leaf, Numbers):
+        if isinstance(leaf, Scalars):
             self.kind = next(k for k, dtype in DTYPES.items() if dtype is leaf.tensor.dtype)
         else:
             self.kind, self.type = find_kind(leaf), find_type(leaf, tracer)
@@ -72,7 +72,7 @@ class Column:
     def fits(self, leaf: Any) -> bool:
         """Can it have this, too?"""
         if self.kind:
-            if isinstance(leaf, Numbers):
+            if isinstance(leaf, Scalars):
                 return leaf.tensor.dtype is DTYPES[self.kind]
             return find_kind(leaf) is self.kind
         return isinstance(leaf, (torch.Tensor, Rows, Pieces))
@@ -93,7 +93,7 @@ class Column:
     def lay_out(self, leaf: Any) -> dict[str, torch.Tensor]:
         """What is laid into its stores for one thing that is appended."""
         if self.kind:
-            if isinstance(leaf, Numbers):
+            if isinstance(leaf, Scalars):
                 return {"rows": leaf.tensor}
             return {"rows": number_to_tensor(leaf, DTYPES[self.kind]).reshape(1)}
         if not self.is_ragged:
@@ -108,7 +108,7 @@ class Column:
 
     def lay_out_turn(self, leaf: Any) -> torch.Tensor:
         """The row of a `scan` for one thing that is appended."""
-        if isinstance(leaf, Numbers):
+        if isinstance(leaf, Scalars):
             return leaf.tensor
         if self.kind:
             return number_to_tensor(leaf, DTYPES[self.kind])
@@ -119,7 +119,7 @@ class Column:
     def stand_for(self, found: Mapping[str, torch.Tensor]) -> Appended:
         """What stands for its elements, that are in these tensors."""
         if self.kind:
-            return Numbers(found["rows"], self._where, self.least)
+            return Scalars(found["rows"], self._where, self.least)
         if self.is_ragged:
             return Pieces(found["rows"], found["lengths"], self._where)
         return Rows(found["rows"], self._where, self.is_dense)

@@ -20,7 +20,7 @@ from lostwax.branches import OUTERMOST
 from lostwax.capture.control.loops import describe_type
 from lostwax.capture.control.scope import are_equal
 from lostwax.capture.flow.lists.columns import Column, Columns, find_type, flatten_element
-from lostwax.capture.flow.lists.spans import Appended, Numbers, PendingElements, Pieces, Rows
+from lostwax.capture.flow.lists.spans import Appended, PendingElements, Pieces, Rows, Scalars
 from lostwax.capture.flow.merging import Logged, Outcome, fill_like
 from lostwax.capture.heap.holders import members
 from lostwax.capture.heap.moment import ChangedPlace
@@ -31,7 +31,7 @@ from lostwax.ir.trace.views import Root
 from lostwax.location import Location
 from lostwax.sym import Expr, Size
 
-_IN_TENSORS = (Rows, Numbers, Pieces)
+_IN_TENSORS = (Rows, Scalars, Pieces)
 Store = tuple[int, str]
 """One of the tensors that is handed on: of which column, and what of it."""
 

@@ -1,6 +1,6 @@
 """What stands in a list for the elements that a loop has appended to it, we do not know how many.
 
-`Rows` are tensors of one type, `Pieces` tensors of which each has a length of its own, `Numbers`
+`Rows` are tensors of one type, `Pieces` tensors of which each has a length of its own, `Scalars`
 are numbers, and `Tuples` tuples of these. Each answers for one element by its place, for those of a
 part, and for those backwards. In eager an element is the tensor itself that was appended: to lay it
 into another one and to read it there is no step of the user's, and keeps its gradient also where he
@@ -167,7 +167,7 @@ class Rows(Appended):
         return f"<{self.length} tensors>"
 
 
-class Numbers(Appended):
+class Scalars(Appended):
     """Numbers: the elements of a tensor."""
 
     def __init__(self, tensor: Tensor, where: Location, least: int | None = None) -> None:
@@ -186,11 +186,11 @@ class Numbers(Appended):
             learn(found >= self._least)
         return number
 
-    def reverse(self) -> Numbers:
-        return Numbers(self.tensor.flip(0), self.where, self._least)
+    def reverse(self) -> Scalars:
+        return Scalars(self.tensor.flip(0), self.where, self._least)
 
-    def cut(self, start: Any, stop: Any) -> Numbers:
-        return Numbers(self.tensor[start:stop], self.where, self._least)
+    def cut(self, start: Any, stop: Any) -> Scalars:
+        return Scalars(self.tensor[start:stop], self.where, self._least)
 
 
 def _read_number(tensor: Tensor, at: Any) -> Any:

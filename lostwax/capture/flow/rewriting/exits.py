@@ -27,7 +27,7 @@ class NotRewritable(Exception):
     """The function does something that we cannot take apart; the text says what."""
 
 
-class Loop(ast.stmt):
+class LoopStatement(ast.stmt):
     """A loop without `break`, `continue`, `return` and `else`. It ends when `test` is false, which
     is not asked any more once `stop` is true."""
 
@@ -66,7 +66,7 @@ def lower_exits(
 ) -> None:
     """Rewrite the body of a function. `is_extended` tells of which `if` the sides go on to the
     end of the function."""
-    lowering = _Lowering(is_extended)
+    lowering = _ExitLowering(is_extended)
     names = find_stored(function.body)
     has_returns = "return" in _find_left(function.body)
     if has_returns and not never_ends(function.body):
@@ -89,7 +89,7 @@ def lower_exits(
     function.body = [*body[:has_text], *first, *body[has_text:]]
 
 
-class _Lowering:
+class _ExitLowering:
     def __init__(self, is_extended: Callable[[ast.If], bool]) -> None:
         self.is_extended = is_extended
         self.has_left = self.has_result = False
@@ -237,7 +237,7 @@ class _Lowering:
         if _uses(body, own.skip):
             body.insert(0, assign(own.skip, ast.Constant(False)))
         asking = self.lower(getattr(loop, "asking", ()), around)
-        new: Any = Loop(asking, test, body or [ast.Pass()])  # type: ignore[call-arg,arg-type]
+        new: Any = LoopStatement(asking, test, body or [ast.Pass()])  # type: ignore[call-arg,arg-type]
         new.stop = own.stop if stops else None
         new.is_for, new.items, new.at = isinstance(loop, ast.For), items, at
         found: list[ast.stmt] = [*before, new]

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lostwax.capture.flow.rewriting.exits import LOOPS, Loop
+from lostwax.capture.flow.rewriting.exits import LOOPS, LoopStatement
 from lostwax.capture.flow.rewriting.scopes import (
     COMPREHENSIONS,
     FUNCTIONS,
@@ -55,7 +55,7 @@ class _Liveness:
             one, other = (self.go_through(b, after, always) for b in (each.body, each.orelse))
             one -= getattr(each, "bound", NONE)  # what a pattern sets where the test is true
             return ((one | other) - find_named(each.test)) | find_loads([each.test])
-        if isinstance(each, Loop):
+        if isinstance(each, LoopStatement):
             return self._go_through_loop(each, after, always)
         if isinstance(each, ast.Match):
             found = find_loads([each.subject])
@@ -76,7 +76,7 @@ class _Liveness:
             return after | find_loads([each])
         return (after - find_set(each)) | find_loads([each])
 
-    def _go_through_loop(self, loop: Loop, after: Names, always: Names) -> Names:
+    def _go_through_loop(self, loop: LoopStatement, after: Names, always: Names) -> Names:
         stop = frozenset([loop.stop] if loop.stop else [])
         asked = find_loads([loop.test]) | after
         head = after | stop

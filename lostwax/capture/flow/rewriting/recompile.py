@@ -246,11 +246,11 @@ def _find_label(code: CodeType) -> str:
     """The name of a function; of a `lambda`, of which many may stand in a line, with its place."""
     if not is_lambda(code):
         return code.co_name
-    kept = [str(each) for each in code.co_consts if type(each) is _Label]
+    kept = [str(each) for each in code.co_consts if type(each) is _PartLabel]
     return kept[0] if kept else f"<lambda> {min(_list_places(code), default=None)}"
 
 
-class _Label(str):
+class _PartLabel(str):
     """A constant of a rewritten `lambda`, whose parts may begin elsewhere: what it was called."""
 
     __slots__ = ()
@@ -296,7 +296,7 @@ def rewrite_lambda(
     return new.replace(
         co_qualname=code.co_qualname,
         co_firstlineno=code.co_firstlineno,
-        co_consts=(*new.co_consts, _Label(_find_label(code))),
+        co_consts=(*new.co_consts, _PartLabel(_find_label(code))),
     )
 
 

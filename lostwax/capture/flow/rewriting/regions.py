@@ -15,7 +15,7 @@ from typing import Any
 
 from lostwax.capture.flow.rewriting.appends import APPENDS, GUARDED, READS, RUNS
 from lostwax.capture.flow.rewriting.exits import (
-    Loop,
+    LoopStatement,
     NotRewritable,
     assign,
     hook,
@@ -100,7 +100,7 @@ class _Hooking:
         return [function, call]
 
     def _go_through_one(self, each: Any) -> list[ast.stmt]:
-        if isinstance(each, Loop):
+        if isinstance(each, LoopStatement):
             return self._hook_loop(each)
         if isinstance(each, ast.If):
             return self._hook_choice(each)
@@ -176,7 +176,7 @@ class _Hooking:
         choice.orelse = self.go_through(choice.orelse)
         return [choice]
 
-    def _hook_known_loop(self, loop: Loop) -> list[ast.stmt]:
+    def _hook_known_loop(self, loop: LoopStatement) -> list[ast.stmt]:
         """A loop in which the function stops.
 
         while True:
@@ -203,7 +203,7 @@ class _Hooking:
         found.live = live
         return found  # type: ignore[no-any-return]
 
-    def _hook_loop(self, loop: Loop) -> list[ast.stmt]:
+    def _hook_loop(self, loop: LoopStatement) -> list[ast.stmt]:
         """
         loop = hooks.repeat(...)
         while True:
@@ -331,7 +331,7 @@ def _no_arguments() -> ast.arguments:
 
 
 def _has_blocks(each: ast.stmt) -> bool:
-    kinds = (ast.If, Loop, ast.With, ast.Try)
+    kinds = (ast.If, LoopStatement, ast.With, ast.Try)
     return isinstance(each, kinds) or any(
         isinstance(node, kinds) for node in ast.walk(each) if not isinstance(each, FUNCTIONS)
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
 from typing import Any
 from weakref import WeakSet
@@ -33,12 +33,16 @@ def list_functions(file: str) -> list[FunctionType]:
     found = None if known is None else _find_newer(known)
     if known is None or found is None:
         _known.clear()  # the others are as old
-        found = find_functions()
+        found = find_functions(file)
         known = _known[file] = WeakSet()
-    known.update(
-        each for each in found if type(each) is FunctionType and each.__code__.co_filename == file
-    )
+    known.update(select_functions(found, file))
     return [*known]
+
+
+def select_functions(objects: Iterable[Any], file: str) -> Iterator[FunctionType]:
+    for each in objects:
+        if type(each) is FunctionType and each.__code__.co_filename == file:
+            yield each
 
 
 _known: dict[str, WeakSet[FunctionType]] = {}
@@ -54,8 +58,14 @@ def _find_newer(than: Any) -> list[Any] | None:
     return None
 
 
-def find_functions() -> list[FunctionType]:
-    """All functions that there are, with those that a `gc.freeze` has taken out of sight.
+def find_functions(file: str) -> list[FunctionType]:
+    """All functions with code from a file. (The tests have a faster one: `tests/isolation.py`.)"""
+    return [*select_functions(find_holders(), file)]
+
+
+def find_holders() -> list[Any]:
+    """All functions that there are, with those that a `gc.freeze` has taken out of sight; among
+    what else holds Python's builtins.
 
     A function holds its builtins, and the collector finds in one pass who holds these: to look at
     each object here takes three times as long. (One that was made with builtins of its own is not
@@ -64,7 +74,7 @@ def find_functions() -> list[FunctionType]:
     is_frozen = gc.get_freeze_count() > _OF_PYTHON
     if is_frozen:
         gc.unfreeze()
-    found = [each for each in gc.get_referrers(vars(builtins)) if type(each) is FunctionType]
+    found = gc.get_referrers(vars(builtins))
     if is_frozen:
         gc.freeze()
     return found

@@ -5,17 +5,19 @@ a setting of the process otherwise than it was fails: else another one would, wh
 
 What the imports of all tests have made is frozen: a million objects, which each collection of
 garbage would look at. So would each capture of control flow, for the functions that there are: it
-is told of them.
+gets those of its file from an index.
 """
 
 from __future__ import annotations
 
+import builtins
 import gc
 import os
 import random
 import signal
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Generator, Iterator
 from types import FunctionType
 from typing import Any
@@ -74,12 +76,15 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     gc.collect()
-    imported = {id(each): each for each in collector.find_functions()}
+    imported = defaultdict[str, list[FunctionType]](list)
+    for each in collector.find_holders():
+        if type(each) is FunctionType:
+            imported[each.__code__.co_filename].append(each)
     gc.freeze()
 
-    def find_functions() -> list[FunctionType]:
-        found = {id(each): each for each in gc.get_objects() if type(each) is FunctionType}
-        return [*(imported | found).values()]
+    def find_functions(file: str) -> list[FunctionType]:
+        newer = gc.get_referrers(vars(builtins))  # none of those that are frozen
+        return [*imported.get(file, ()), *collector.select_functions(newer, file)]
 
     collector.find_functions = find_functions
 

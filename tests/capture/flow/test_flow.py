@@ -615,6 +615,33 @@ def test_a_file_that_has_changed_is_not_the_source(tmp_path: Path) -> None:
     assert program(torch.ones(2)).equal(torch.full((2,), 3.0))
 
 
+def test_statements_may_share_lines(tmp_path: Path) -> None:
+    """Only those that matter are compiled again: cut out of the file by their lines."""
+    text = """# -*- coding: utf-8 -*-
+ONE = [1,
+       2]; import math as m; TWO = 2
+é = m.pi; \\
+from math import floor
+
+
+def decorate(function): return function
+@decorate
+# between
+@decorate
+def forward(x):
+    'a' '''
+global text'''
+    if x.sum() > m.floor(0.5): return x * é
+    y = 2; return x * floor(ONE[1]) * (y if x.sum() < -5 else TWO + 1)
+"""
+    file, names = tmp_path / "sharing.py", dict[str, Any]()
+    file.write_text(text)
+    exec(compile(text, str(file), "exec"), names)
+    program = lostwax.export(names["forward"], (torch.ones(2),)).module()
+    for x in (torch.ones(2), -torch.ones(2), torch.full((2,), -9.0)):
+        torch.testing.assert_close(program(x), names["forward"](x))
+
+
 COLLECTORS = {
     "what is frozen is not seen": "gc.collect(), gc.freeze()",
     # Python 3.12 begins with frozen objects: to thaw and freeze would freeze all that is there.

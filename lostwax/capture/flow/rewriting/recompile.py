@@ -19,6 +19,7 @@ from itertools import count
 from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
+from lostwax.cache import cached
 from lostwax.capture.flow.rewriting.appends import append_in_place, guard_loops
 from lostwax.capture.flow.rewriting.exits import HOOKS, NotRewritable, assign, locate, lower_exits
 from lostwax.capture.flow.rewriting.expressions import take_apart
@@ -132,18 +133,37 @@ def _parse(file: str, lines: list[int]) -> ast.Module:
     text = linecache.getlines(file)
     if not text:
         raise NotRewritable("its source is not there")
-    try:
-        whole = ast.parse("".join(text))
-    except SyntaxError:
+    source = "".join(text)
+    statements = _outline(source)
+    if statements is None:
         return _parse_functions(text, lines)
+    text = source.split("\n")
     wanted = [*lines, *(number for number, each in enumerate(text, 1) if "global" in each)]
-    whole.body = [
-        each
-        for each in whole.body
-        if not isinstance(each, _APART)
-        or any(_first_line(each) <= line <= (each.end_lineno or line) for line in wanted)
-    ]
-    return whole
+    kept = [""] * len(text)
+    for begin, end, is_apart in statements:
+        if not is_apart or any(begin < line <= end for line in wanted):
+            kept[begin:end] = text[begin:end]
+    return ast.parse("\n".join(kept))
+
+
+@cached(64)
+def _outline(source: str) -> list[tuple[int, int, bool]] | None:
+    """The statements of a file: the last line of the one before, the own last line, and whether it
+    can be left out; those that share a line are one. None if the file is more than Python. (One
+    capture asks several times, and a file may be long.)"""
+    try:
+        body = ast.parse(source).body
+    except SyntaxError:
+        return None
+    found, last = list[tuple[int, int, bool]](), 0
+    for each in body:
+        begin, is_apart = last, isinstance(each, _APART)
+        if each.lineno == last:
+            begin, _, other = found.pop()
+            is_apart = is_apart and other
+        last = each.end_lineno or last
+        found.append((begin, last, is_apart))
+    return found
 
 
 _APART = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign, ast.Expr)

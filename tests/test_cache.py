@@ -27,6 +27,7 @@ from torch import nn
 import lostwax
 from lostwax import Dim, cache, export, logs
 from lostwax.cache import Cache, PerClass, cached, cached_by_identity, list_caches
+from tests.source import walk
 
 PACKAGE = Path(__file__).parent.parent / "lostwax"
 TABLE = tomllib.loads((Path(__file__).parent / "containers.toml").read_text())
@@ -198,29 +199,29 @@ def changing(root: Path) -> set[str]:
     a cache of Python's."""
     found, has, written = set(), set(), set()
     for path in root.rglob("*.py"):
-        tree, here = ast.parse(path.read_text()), path.relative_to(root).as_posix()
-        homes = dict(_imported(tree))
-        written |= {f"{homes.get(name, here)} {name}" for name in _written(tree)}
-        for owner, name, value in _assigned(tree):
+        nodes, here = walk(ast.parse(path.read_text())), path.relative_to(root).as_posix()
+        homes = dict(_imported(nodes))
+        written |= {f"{homes.get(name, here)} {name}" for name in _written(nodes)}
+        for owner, name, value in _assigned(nodes):
             if not _is_ours(value):
                 has.add(f"{here} {name}")
                 if _begins_empty(value):
                     found.add(f"{here} {owner}{name}")
-        found |= {f"{here} {name}" for name in _cached(tree)}
+        found |= {f"{here} {name}" for name in _cached(nodes)}
     anywhere = {each.rpartition(" ")[2] for each in written if each.rpartition(" ")[2][0] == "."}
     return found | {each for each in has if each in written or f".{each.split()[1]}" in anywhere}
 
 
-def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    for each in ast.walk(tree):
+def _imported(nodes: list[ast.AST]) -> Iterator[tuple[str, str]]:
+    for each in nodes:
         if isinstance(each, ast.ImportFrom) and each.module:
             home = each.module.replace(".", "/").removeprefix("lostwax/")
             yield from ((alias.name, f"{home}.py") for alias in each.names)
 
 
-def _assigned(tree: ast.Module) -> Iterator[tuple[str, str, ast.expr]]:
+def _assigned(nodes: list[ast.AST]) -> Iterator[tuple[str, str, ast.expr]]:
     """The class, if any, the name and the value of what is assigned at module level."""
-    for each in ast.walk(tree):
+    for each in nodes:
         if isinstance(each, (ast.Module, ast.ClassDef)):
             owner = f"{each.name}." if isinstance(each, ast.ClassDef) else ""
             for part in each.body:
@@ -246,12 +247,12 @@ def _begins_empty(value: ast.expr) -> bool:
     return is_container and (not value.args or _called(value) == "defaultdict")
 
 
-def _written(tree: ast.AST) -> Iterator[str]:
+def _written(nodes: list[ast.AST]) -> Iterator[str]:
     """Names that functions write to; those of another module (`module.NAME`) with a dot before."""
-    for function in ast.walk(tree):
+    for function in nodes:
         if not isinstance(function, (ast.FunctionDef, ast.Lambda)):
             continue
-        inside = list(ast.walk(function))
+        inside = walk(function)
         bound = {name for each in inside if isinstance(each, ast.Global) for name in each.names}
         local = {each.arg for each in inside if isinstance(each, ast.arg)}
         names = (each for each in inside if isinstance(each, ast.Name))
@@ -271,15 +272,15 @@ def _written(tree: ast.AST) -> Iterator[str]:
                 yield f".{held.attr}"
 
 
-def _cached(tree: ast.Module) -> Iterator[str]:
+def _cached(nodes: list[ast.AST]) -> Iterator[str]:
     """Functions with a cache of Python's, but those in functions, which go with them."""
-    for each in ast.walk(tree):
+    for each in nodes:
         if isinstance(each, (ast.Module, ast.ClassDef)):
             for part in each.body:
                 for decorator in getattr(part, "decorator_list", ()):
                     if ast.unparse(decorator).partition("(")[0] in CACHING:
                         yield part.name  # type: ignore[attr-defined]
-    for _, name, value in _assigned(tree):
+    for _, name, value in _assigned(nodes):
         if isinstance(value, ast.Call) and ast.unparse(value.func) in CACHING:
             yield name
 

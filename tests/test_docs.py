@@ -20,6 +20,7 @@ import pytest
 from lostwax import errors
 from lostwax.errors.page import read_page
 from lostwax.ir.passes import properties
+from tests.source import walk
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -174,7 +175,7 @@ OF_USERS = {"model.py", "train.py", "nets.py", "path/to/model.py", "path/to/nets
 
 def spoken_of(text: str) -> Iterator[str]:
     """The files that the docstrings of a module speak of."""
-    for node in ast.walk(ast.parse(text)):
+    for node in walk(ast.parse(text if FILE.search(text) else "")):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
             yield from FILE.findall(ast.get_docstring(node) or "")
 

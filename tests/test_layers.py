@@ -158,9 +158,18 @@ def _named_by(node: ast.AST, package: str) -> list[str]:
             ("import_module", "__import__")
         ):
             return [module]
-        case ast.Attribute() if ast.unparse(node).startswith("torch."):
-            return [ast.unparse(node)]
+        case ast.Attribute(value, name) if (found := _dotted(value)).startswith("torch"):
+            return [f"{found}.{name}"] if found.partition(".")[0] == "torch" else []
     return []
+
+
+def _dotted(node: ast.AST) -> str:
+    match node:
+        case ast.Name(name):
+            return name
+        case ast.Attribute(value, name):
+            return f"{_dotted(value)}.{name}"
+    return ""
 
 
 def within(module: str, package: str) -> bool:

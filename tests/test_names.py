@@ -4,8 +4,11 @@ two classes have two names."""
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
+
+from tests.source import walk
 
 PACKAGE = Path(__file__).parent.parent / "lostwax"
 IRREGULAR = frozenset(
@@ -37,9 +40,8 @@ def classes() -> dict[str, list[str]]:
     """The files that define a class of a name, underscores aside."""
     found = defaultdict[str, list[str]](list)
     for path in PACKAGE.rglob("*.py"):
-        for each in ast.walk(ast.parse(path.read_text())):
-            if isinstance(each, ast.ClassDef):
-                found[each.name.strip("_")].append(path.relative_to(PACKAGE).as_posix())
+        for name in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE):
+            found[name.strip("_")].append(path.relative_to(PACKAGE).as_posix())
     return found
 
 
@@ -47,7 +49,9 @@ def participles() -> set[str]:
     """Functions that are no properties, no rules of operators, and not Python's own names."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
-        for each in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        is_needed = any(map(is_participle, re.findall(r"\bdef (\w+)", text)))
+        for each in walk(ast.parse(text if is_needed else "")):
             if isinstance(each, ast.FunctionDef) and is_participle(each.name):
                 words = {ast.unparse(d).partition("(")[0] for d in each.decorator_list}
                 if not words & {"property", "cached_property", "rule", "composite"}:

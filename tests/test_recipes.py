@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import re
 import shutil
+from contextlib import ExitStack
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from sweep.libraries import import_torchvision
+from tests.inductor import QUICKLY
 from tests.test_docs import RECIPES, blocks, check_page
 
 PACKAGES = ("onnxruntime", "executorch", "torchao", "transformers")
@@ -28,4 +31,7 @@ def test_recipe(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     if "aoti_compile" in code and shutil.which("g++") is None:
         pytest.skip("AOTInductor needs a C++ compiler")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
-    check_page(page)
+    with ExitStack() as settings:
+        if "aoti_compile" in code:
+            settings.enter_context(import_module("torch._inductor.config").patch(QUICKLY))
+        check_page(page)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sweep.compare import DiffersError, check, run
 from sweep.setting import Setting
+from tests.whole import sampled
 
 
 class KeyBias(nn.Module):
@@ -89,12 +90,14 @@ def test_one_run_with_other_bits_may_be_near_by_chance() -> None:
 
 
 @pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed: make consumers")
-def test_several_processes() -> None:
-    names = ["--only", "DistilBertModel", "GPT2LMHeadModel"]
-    command = [sys.executable, "-m", "sweep", *names, "--precision", "float32", "--jobs", "2"]
+def test_the_command() -> None:
+    """In several processes, each of which loads the libraries, only where all is tried."""
+    names = ["DistilBertModel", *sampled([], ["GPT2LMHeadModel"])]
+    options = ["--precision", "float32", "--jobs", sampled("1", "2")]
+    command = [sys.executable, "-m", "sweep", "--only", *names, *options]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     head, *rows, summary = run.stdout.splitlines()
     assert head.startswith("architecture")
-    assert sorted(row.split()[0] for row in rows) == names[1:]
-    assert summary == "transformers, float32: 2 of 2 equal eager"
+    assert sorted(row.split()[0] for row in rows) == names
+    assert summary == f"transformers, float32: {len(names)} of {len(names)} equal eager"

@@ -15,6 +15,7 @@ from lostwax import Dim
 from lostwax.interop import from_torch, to_torch
 from tests.inductor import QUICKLY
 from tests.pt2.compare import assert_runs_alike, assert_same
+from tests.whole import WHOLE
 
 NAMES = ("batch", "seq_len", "height", "index", "int", "u0", "Max")
 """torch takes `h`, `i`, `u` for the beginning of something else; `int` is C++, `Max` sympy."""
@@ -105,6 +106,7 @@ def test_onnx(program: Any) -> None:
     assert [shape[0] for shape in shapes[2:6]] == ["seq_len", "height", "index", "int"]
 
 
+@pytest.mark.skipif(not WHOLE, reason="takes half a minute: make fuzz")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore")
 def test_inductor(program: Any, tmp_path: Any) -> None:

@@ -19,6 +19,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Generator, Iterator
+from importlib import import_module
 from types import FunctionType
 from typing import Any
 
@@ -64,6 +65,19 @@ def seed_all() -> None:
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
+
+
+def forget_absent_devices() -> None:
+    """`torch.manual_seed` notes for each kind of device what to do once there is one, with the text
+    of the stack, which is long in a test: several milliseconds, for each sample of an operator and
+    for each test. Nobody asks for it where there is no such device."""
+    for name in ("cuda.random", "xpu.random", "mtia"):
+        device = getattr(torch, name.partition(".")[0])
+        if not device.is_available():
+            import_module(f"torch.{name}")._lazy_call = lambda call, **options: None
+
+
+forget_absent_devices()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,7 @@
 """Compares the nodes of programs with `keep="composite"` with torch.export's, for a few
 architectures of timm and transformers.
 
-    python -m sweep.composites
+    python -m sweep.composites [GPT2LMHeadModel ...]
 
 Left out of the comparison: that ours are functional (`relu_` is `relu`), what nothing reads, and
 what torch notes for itself (assertions of dtypes, copies of literals). Fails if others differ.
@@ -46,7 +46,7 @@ def main() -> int:
     libraries = load()
     found = {each.name: each for each in ARCHITECTURES}
     failed = 0
-    for name in NAMES:
+    for name in sys.argv[1:] or NAMES:
         model: Any = build(found[name], *libraries).eval()
         args, kwargs = example(found[name])
         program = lostwax.export(model, args, kwargs, keep="composite")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.whole import sampled
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -18,7 +20,8 @@ ROOT = Path(__file__).parents[2]
     reason="compares programs of timm's and transformers' models: extra `sweep`",
 )
 def test_nodes_are_torchs() -> None:
-    command = [sys.executable, "-m", "sweep.composites"]
+    names = sampled(["mobilenetv3_small_050", "DistilBertModel"], [])  # without names, eight
+    command = [sys.executable, "-m", "sweep.composites", *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("more: {} fewer: {}") == 8
+    assert done.stdout.count("more: {} fewer: {}") == sampled(2, 8)

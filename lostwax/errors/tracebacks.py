@@ -21,11 +21,12 @@ def leave_out_own_frames(error: Error) -> Error:
         return error
     if not isinstance(error, LostwaxError):
         _note_line(error)
-    seen, left = set[int](), list[BaseException | None]([error])
+    seen: list[BaseException] = []
+    left: list[BaseException | None] = [error]
     while left:
         each = left.pop()
-        if each is not None and id(each) not in seen:
-            seen.add(id(each))
+        if each is not None and not any(each is other for other in seen):
+            seen.append(each)
             each.__traceback__ = _leave_out(each)
             left += [each.__cause__, each.__context__]
     return error

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
+from torch._ops import OpOverload
 
 from lostwax.capture.attempt import Attempt
 from lostwax.capture.example_call import as_call
@@ -20,6 +21,7 @@ from lostwax.capture.python.functions_run import let_watch
 from lostwax.capture.shapes.marks import find_attached_spec
 from lostwax.capture.state.root_module import forward_of
 from lostwax.capture.strict.baked_in import BakedIn, ReadsWatcher
+from lostwax.capture.trace.single_step_composites import read_keep
 from lostwax.errors import ConstraintViolationError
 from lostwax.ir.program import ExportedProgram
 from lostwax.undo.undo import Undo, run_and_undo
@@ -66,6 +68,7 @@ def draft_export(
     preserve_module_call_signature: Sequence[str] = (),
     strict: bool = False,
     prefer_deferred_runtime_asserts_over_guards: bool = False,
+    keep: Sequence[OpOverload] | Literal["composite"] = (),
 ) -> ExportedProgram:
     """Export, with declarations corrected where they do not hold.
 
@@ -78,6 +81,7 @@ def draft_export(
     request = Request(
         mod,
         *as_call(args, kwargs),
+        keep=read_keep(keep),
         preserved=preserve_module_call_signature,
         strict=strict,
         defers=prefer_deferred_runtime_asserts_over_guards,

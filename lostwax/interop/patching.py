@@ -1,40 +1,102 @@
-"""`patch_torch_export`: code that calls `torch.export` uses lostwax meanwhile, as it is written.
+"""`patch_torch_export`: code that calls `torch.export` captures with lostwax meanwhile, as it is
+written.
 
-Must import torch's own modules before it changes any of their names: a module that is imported
-meanwhile keeps what it finds.
+Two functions are replaced, those that capture, and they give torch's own class: everything else of
+`torch.export`, and whoever takes its programs, is as it was. Must not replace classes: a module
+that is imported meanwhile keeps what it finds.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache, wraps
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from torch.utils._pytree import tree_map_only
+
+from lostwax import errors
 from lostwax.capture.draft import draft_export
 from lostwax.capture.export import export
-from lostwax.capture.shapes.collect import AdditionalInputs, ShapesCollection
-from lostwax.capture.shapes.dims import Dim, dims
-from lostwax.capture.shapes.spec import Constraint
-from lostwax.ir import signature
-from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
-from lostwax.ir.decompose.core_aten import CustomDecompTable, default_decompositions
+from lostwax.interop.exchange import to_torch
+from lostwax.interop.training import restore_batch_norms
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.pytree import register_dataclass
-from lostwax.ir.unflatten.unflatten import FlatArgsAdapter, UnflattenedModule, unflatten
-from lostwax.pt2 import load, save
 
-_OURS = {
-    each.__name__: each
-    for each in (
-        *(AdditionalInputs, Constraint, CustomDecompTable, Dim, ExportedProgram, FlatArgsAdapter),
-        *(ModuleCallEntry, ModuleCallSignature, ShapesCollection, UnflattenedModule),
-        *(default_decompositions, dims, draft_export, export, load, register_dataclass, save),
-        unflatten,
-        *(signature.ExportBackwardSignature, signature.ExportGraphSignature),
-    )
-}
+if TYPE_CHECKING:
+    import torch.export
+
+
+def _give_torch(
+    capture: Callable[..., ExportedProgram],
+) -> Callable[..., torch.export.ExportedProgram]:
+    """A function that captures, as torch's: it keeps the operators that torch keeps, gives torch's
+    class and raises its errors."""
+
+    @wraps(capture)
+    def captured(
+        mod: Any,
+        args: Any,
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        dynamic_shapes: Any = None,
+        **options: Any,
+    ) -> torch.export.ExportedProgram:
+        from torch.export.dynamic_shapes import AdditionalInputs, ShapesCollection, _IntWrapper
+
+        shapes = dynamic_shapes
+        if isinstance(shapes, ShapesCollection):  # it has the ints that it tells by their wrappers
+            shapes = shapes.dynamic_shapes(mod, args, kwargs)
+            args, kwargs = tree_map_only(_IntWrapper, lambda each: each.val, (args, kwargs))
+        with _errors_of_torch():
+            options = {"keep": "composite", **options}
+            program = capture(mod, args, kwargs, dynamic_shapes=shapes, **options)
+            made = to_torch(program)
+        restore_batch_norms(made)
+        if isinstance(shapes, AdditionalInputs):
+            shapes.verify(made)
+        if (report := vars(program).get("_report")) is not None:
+            made._report = report
+        return made
+
+    return captured
+
+
+_OURS = {each.__name__: _give_torch(each) for each in (export, draft_export)}
+
+
+# ------------------------------------------------------------------------------------------ errors
+
+
+@contextmanager
+def _errors_of_torch() -> Iterator[None]:
+    """Let errors of ours be torch's, too, so that what is written for those catches them."""
+    try:
+        yield
+    except errors.LostwaxError as error:
+        error.__class__ = _make_both(type(error))
+        raise
+
+
+@cache
+def _make_both(ours: type[errors.LostwaxError]) -> type[errors.LostwaxError]:
+    """The class of ours that is torch's `UserError` as well."""
+    from torch._dynamo.exc import UserError, UserErrorType
+
+    if issubclass(ours, UserError):
+        return ours
+    kinds = {
+        errors.ConstraintViolationError: UserErrorType.CONSTRAINT_VIOLATION,
+        errors.DataDependentError: UserErrorType.DYNAMIC_CONTROL_FLOW,
+        errors.CaptureError: UserErrorType.ANTI_PATTERN,
+    }
+    kind = next((v for k, v in kinds.items() if issubclass(ours, k)), UserErrorType.INVALID_INPUT)
+    members = {"error_type": kind, "__module__": ours.__module__, "__doc__": ours.__doc__}
+    return type(ours.__name__, (ours, UserError), members)
+
+
+# ------------------------------------------------------------------------------------------ blocks
 
 
 class _Patch:
@@ -49,9 +111,9 @@ class _Patch:
     def enter(self, module: ModuleType, block: object) -> None:
         with self._lock:
             if not self._blocks:
-                self._before = {n: v for n, v in vars(module).items() if n in _OURS}
+                self._before = {name: vars(module)[name] for name in _OURS}
             self._blocks.add(block)
-            vars(module).update({name: _OURS[name] for name in self._before})
+            vars(module).update(_OURS)
 
     def leave(self, module: ModuleType, block: object) -> None:
         """End a block, also one that an interrupt kept from beginning."""
@@ -66,15 +128,15 @@ _PATCH = _Patch()
 
 @contextmanager
 def patch_torch_export() -> Iterator[None]:
-    """Let `torch.export.export`, `.save`, `.load`, `.unflatten`, `.Dim` and the other names of
-    `torch.export` be lostwax's, for a block of existing code.
+    """Let `torch.export.export` and `torch.export.draft_export` capture with lostwax, for a block
+    of existing code. What they return is torch's own `ExportedProgram`, for `torch.export.save`
+    and all others that take one.
 
     It holds for the whole process, all threads. Code that has imported a name before
     (`from torch.export import export`) keeps torch's; a module that is imported inside the block
-    keeps ours. Functions of torch that take programs (of `torch.onnx`, of AOTInductor) want torch's
-    own: `lostwax.interop.to_torch(program)`, after the block.
+    keeps ours. Composite operators stay whole, as with torch (`keep="composite"`). Errors are ours,
+    and `torch._dynamo.exc.UserError`s.
     """
-    import torch._export.serde.serialize  # `to_torch` needs it, with torch's names in it
     import torch.export
 
     block = object()

@@ -35,7 +35,7 @@ def _give_torch(
     class and raises its errors."""
 
     @wraps(capture)
-    def captured(
+    def capture_for_torch(
         mod: Any,
         args: Any,
         kwargs: Mapping[str, Any] | None = None,
@@ -60,7 +60,7 @@ def _give_torch(
             made._report = report
         return made
 
-    return captured
+    return capture_for_torch
 
 
 _OURS = {each.__name__: _give_torch(each) for each in (export, draft_export)}

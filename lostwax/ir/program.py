@@ -189,6 +189,9 @@ def describe_stranger(given: Any) -> str:
     return f"a {kind.__module__}.{kind.__qualname__}\n  instead: {fix}"
 
 
+# By this name the messages of others call it, that want an `ExportedProgram` of torch's.
+ExportedProgram.__name__ = "lostwax.ExportedProgram"
+
 _LOOKED_FOR_BY_TORCH = frozenset(
     f"_{name}"
     for name in (

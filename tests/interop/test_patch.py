@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -92,6 +94,37 @@ def test_added_inputs_that_the_program_refuses_are_an_error() -> None:
         pytest.raises(RuntimeError, match="to be <= 7, but got 9"),
     ):
         torch.export.export(Few(), (torch.ones(3),), dynamic_shapes=more)
+
+
+class Slotted:
+    __slots__ = ("keys",)
+
+    def __init__(self, keys: torch.Tensor) -> None:
+        self.keys = keys
+
+
+class Caching(nn.Module):
+    """Its buffer is held by a plain object, too, as transformers' caches are."""
+
+    def __init__(self, hold: Callable[..., Any]) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(4, 3), persistent=False)
+        self.cache = hold(keys=self.keys)
+
+    def forward(self, i, x):
+        self.cache.keys.index_copy_(0, i, x)
+        return self.cache.keys * 2, self.keys.sum()
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("hold", [Slotted, SimpleNamespace, namedtuple("Held", "keys")])
+def test_a_plain_object_may_hold_a_buffer(hold: Callable[..., Any], strict: bool) -> None:
+    calls = [(torch.tensor([i]), torch.full((1, 3), i + 1.0)) for i in range(3)]
+    with lostwax.patch_torch_export():
+        program = torch.export.export(Caching(hold), calls[0], strict=strict)
+    module, eager = program.module(), Caching(hold)
+    for call in calls:
+        torch.testing.assert_close(module(*call), eager(*call))
 
 
 # ----------------------------------------------------------------------------------------- errors

@@ -24,6 +24,8 @@ _STATISTICS = 3, 4
 def restore_batch_norms(program: torch.export.ExportedProgram) -> None:
     """Write `aten.batch_norm` where new statistics replace the old ones. Where that cannot be,
     copies of the old ones are read, which stay what they are until the backward."""
+    from torch._export.verifier import load_verifier
+
     graph = program.graph
     left = graph.find_nodes(op="call_function", target=_FUNCTIONAL)
     if not left:
@@ -44,13 +46,40 @@ def restore_batch_norms(program: torch.export.ExportedProgram) -> None:
             for i in _STATISTICS:
                 _read_copy(call, i)
             continue
-        kept = [i for i, each in enumerate(out.args[0]) if each not in (mean, var)]
-        out.args = (tuple(out.args[0][i] for i in kept),)
-        signature.output_specs[:] = [signature.output_specs[i] for i in kept]
+        _drop_outputs(out, signature, (mean, var))
         for each in calls:
             _restore(each, old)
         left = [each for each in left if each not in calls]
+    for counter in graph.find_nodes(op="placeholder"):
+        steps, last = _follow_counter(counter, out)
+        if steps and written.get(last.name) == counter.name:
+            _drop_outputs(out, signature, (last,))
+            for each in steps:
+                each.target, each.args = torch.ops.aten.add_.Tensor, (counter, 1)
+    program._verifiers = [load_verifier("TRAINING")]  # the others want functional operators
     program.graph_module.recompile()
+
+
+def _drop_outputs(out: Node, signature: Any, dropped: tuple[Node, ...]) -> None:
+    results: Any = out.args[0]
+    kept = [i for i, each in enumerate(results) if each not in dropped]
+    out.args = (tuple(results[i] for i in kept),)
+    signature.output_specs[:] = [signature.output_specs[i] for i in kept]
+
+
+def _follow_counter(counter: Node, out: Node) -> tuple[list[Node], Node]:
+    """The nodes that add one to a counter of calls, which nothing else reads, and the last one."""
+    steps: list[Node] = []
+    while len(counter.users) == 1 and out not in counter.users:
+        (step,) = counter.users
+        if step.target is not torch.ops.aten.add.Tensor or step.args != (counter, 1):
+            return [], counter
+        steps.append(step)
+        counter = step
+    results: Any = out.args[0]
+    is_last = [*counter.users] == [out] and results.count(counter) == 1
+    is_count = not counter.meta["val"].dtype.is_floating_point if steps else False
+    return (steps if is_last and is_count else []), counter
 
 
 def _follow(statistics: Any, position: int, out: Node) -> tuple[list[Node], Any]:
@@ -69,7 +98,8 @@ def _follow(statistics: Any, position: int, out: Node) -> tuple[list[Node], Any]
             return [], statistics
         calls.append(call)
         statistics = taken[position]
-    return (calls if out.args[0].count(statistics) == 1 else []), statistics
+    results: Any = out.args[0]
+    return (calls if results.count(statistics) == 1 else []), statistics
 
 
 def _may_view(node: Node) -> bool:

@@ -262,6 +262,8 @@ def test_batch_norms_are_trained_as_in_eager(cls: type[nn.Module]) -> None:
     program.validate()
     targets = [node.target for node in program.graph.nodes]
     assert targets.count(torch.ops.aten.batch_norm.default) == WHOLE.get(cls, 1)
+    assert torch.ops.aten.copy_.default not in targets
+    assert torch.ops.aten.add_.Tensor in targets or cls is Given
     core = copy.deepcopy(program).run_decompositions()
     expected = train(model)
     torch.testing.assert_close(train(program.module()), expected)

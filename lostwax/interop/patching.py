@@ -57,7 +57,7 @@ def _give_torch(
         if isinstance(shapes, AdditionalInputs):
             shapes.verify(made)
         if (report := vars(program).get("_report")) is not None:
-            made._report = report
+            vars(made)["_report"] = report
         return made
 
     return capture_for_torch
@@ -75,12 +75,13 @@ def _errors_of_torch() -> Iterator[None]:
     try:
         yield
     except errors.LostwaxError as error:
-        error.__class__ = _make_both(type(error))
+        ours: Any = type(error)
+        error.__class__ = _make_both(ours)
         raise
 
 
 @cache
-def _make_both(ours: type[errors.LostwaxError]) -> type[errors.LostwaxError]:
+def _make_both(ours: Any) -> Any:
     """The class of ours that is torch's `UserError` as well."""
     from torch._dynamo.exc import UserError, UserErrorType
 

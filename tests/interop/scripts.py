@@ -18,14 +18,14 @@ def seeded(module: type[nn.Module], *args: Any) -> nn.Module:
     return module(*args)
 
 
-def assert_same(found: Any, expected: Any) -> None:
+def assert_same(found: Any, expected: Any, **tolerance: float) -> None:
     """What two runs of a script return: tensors are close, everything else is equal."""
     leaves, tree = tree_flatten(found)
     others, other_tree = tree_flatten(expected)
     assert tree == other_tree
     for leaf, other in zip(leaves, others, strict=True):
         if isinstance(other, torch.Tensor):
-            torch.testing.assert_close(leaf, other)
+            torch.testing.assert_close(leaf, other, **tolerance)
         else:
             assert leaf == other
 

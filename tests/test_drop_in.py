@@ -208,7 +208,8 @@ class Square(torch.nn.Module):
 
 
 def test_calls_with_graphs_of_their_own():
-    tree = lostwax.unflatten(lostwax.export(Twice(), (torch.ones(2),)))
+    kept = {"preserve_module_call_signature": ("inner",)}
+    tree = lostwax.unflatten(lostwax.export(Twice(), (torch.ones(2),), **kept))
     assert isinstance(tree.inner, lostwax.InterpreterModuleDispatcher)
     first, second = tree.inner.call_modules()
     two = torch.full((2,), 2.0)

@@ -234,6 +234,36 @@ class InterpreterModuleDispatcher(InterpreterModule):
         return found
 
 
+_HELD = ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules", "_constants")
+
+
+class OtherForm(InterpreterModule):
+    """What a submodule does in other calls than its first one, "norm@1". It holds what the
+    submodule holds, which a state dict has once, under the submodule's name."""
+
+    def __init__(self, parent: nn.Module, name: str) -> None:
+        super().__init__()
+        self.__dict__.update(_beside=parent._modules, _name=name)  # no submodules of this one
+        original = self._beside[name]
+        self.__dict__.update((each, getattr(original, each)) for each in _HELD)
+
+    @property
+    def _is_covered(self) -> bool:
+        """Is the submodule still there? Another one may have been put in its place."""
+        return getattr(self._beside.get(self._name), "_parameters", None) is self._parameters
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        if "destination" in kwargs and self._is_covered:  # a module around it asks
+            return kwargs["destination"]
+        return super().state_dict(*args, **kwargs)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        if self._is_covered:  # the submodule comes first, and has loaded it
+            for name, value in super().state_dict(keep_vars=True).items():
+                state_dict.setdefault(f"{prefix}{name}", value)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
 def _flat_arguments(
     body: ModuleBody, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[Any]:
@@ -492,7 +522,7 @@ def readable_text(module: nn.Module, name: str) -> str:
     if not lines:
         lines = [f"class {name}(torch.nn.Module):", "    pass"]
     for child_name, child in module.named_children():
-        title = child_name if child_name.isidentifier() else f"_{child_name}"
+        title = child_name if child_name.isidentifier() else f"_{child_name}".replace("@", "_")
         if isinstance(child, Container):
             text = readable_text(child, title)
         elif isinstance(child, GraphModule):  # a sub-graph

@@ -75,8 +75,10 @@ class ModuleBodies:
         self.taken = {n.rsplit(".", i)[0] for n in held for i in range(n.count(".") + 1)}
         """The paths of all that the original's modules hold."""
         self.of: dict[str, dict[str, ModuleBody]] = {}
-        """By the path of a module: its bodies, by the names of its calls."""
+        """By the path of a module, or of another form of one ("norm@1"): its bodies, by the names
+        of its calls."""
         self._distinct: dict[Any, ModuleBody] = {}
+        self._forms: dict[Any, str] = {}
         self.root = _BodyMaker(self, self.tree).make_body()
 
     def _state(self, copies: dict[Node, Node]) -> dict[Node, list[str]]:
@@ -132,6 +134,16 @@ class ModuleBodies:
     def share_body(self, key: Any, body: ModuleBody) -> ModuleBody:
         """Return the first body that does the same."""
         return self._distinct.setdefault(key, body)
+
+    def add_body(self, call: TreeCall, body: ModuleBody) -> str:
+        """Note what a call does; return the path of the module that does it. Whose call signature
+        is kept is one module. Else calls that compute other things are modules of their own, each
+        with the name of the first call that does it."""
+        is_other = body.convention is None and call.path in self.of
+        key = call.path, None if body.convention is not None else _list_operators(body)
+        path = self._forms.setdefault(key, call.name if is_other else call.path)
+        self.of.setdefault(path, {})[call.name] = body
+        return path
 
 
 # ------------------------------------------------------------------------------ a part of the graph
@@ -304,7 +316,7 @@ class _BodyMaker:
         part = _BodyMaker(self.bodies, call)
         body = part.make_body()
         body = self.bodies.share_body(_body_key(call, body, self.bodies.of), body)
-        self.bodies.of.setdefault(call.path, {})[call.name] = body
+        path = self.bodies.add_body(call, body)
         prefix = f"{self.call.path}." if self.call.path else ""
         is_inside = call.path.startswith(prefix) and call.path != self.call.path
         extras = tuple(self.value(n) for n in part.inputs)
@@ -314,11 +326,11 @@ class _BodyMaker:
             args, kwargs = self._build_arguments(part.signature, call)
             kwargs |= {EXTRAS: extras} if extras else {}
         node = self.graph.create_node(
-            "call_module", call.path.removeprefix(prefix), args, kwargs, call.path.replace(".", "_")
+            "call_module", path.removeprefix(prefix), args, kwargs, call.path.replace(".", "_")
         )
         node.meta["calling"] = CallTarget(
-            call.path,
-            call.path.removeprefix(prefix) if is_inside else None,
+            path,
+            path.removeprefix(prefix) if is_inside else None,
             call.name,
             tuple(n.name for n in part.more),
         )
@@ -410,6 +422,15 @@ def _body_key(call: TreeCall, body: ModuleBody, of: dict[str, dict[str, ModuleBo
     convention = body.convention
     structure = None if convention is None else (repr(convention.in_spec), convention.names)
     return (call.path, tuple(lines), body.extras, body.results, repr(structure))
+
+
+def _list_operators(body: ModuleBody) -> str:
+    """What a body computes, whatever of it is passed in, kept in buffers and handed on."""
+    calls = [n for n in body.graph.nodes if n.op.startswith("call") and n.target not in _PASSING]
+    return repr([(n.target, map_arg((n.args, n.kwargs), lambda _: "")) for n in calls])
+
+
+_PASSING = (getitem, before_write, aten.copy_.default)
 
 
 # ------------------------------------------------------------------------------- numbers and writes

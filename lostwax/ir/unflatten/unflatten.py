@@ -49,6 +49,7 @@ from lostwax.ir.unflatten.interpreter import (
     InterpreterModule,
     InterpreterModuleDispatcher,
     ModuleBody,
+    OtherForm,
     allow_depth,
     find_by_path,
     readable_text,
@@ -254,12 +255,13 @@ def _build_modules(root: UnflattenedModule, program: ExportedProgram, bodies: Mo
         held = made[above]._modules
         if name not in held:
             known = made.get(aliases.get(path, path))
-            held[name] = _make_module(path, bodies) if known is None else known
+            held[name] = _make_module(path, bodies, made) if known is None else known
         made[path] = held[name]  # type: ignore[assignment]
     _fill_state(made, program)
-    for path, name in _type_names(program).items():
-        if isinstance(made.get(path), GraphsModule):
-            made[path].__dict__["_type_name"] = name
+    names = _type_names(program)
+    for path, module in made.items():
+        if isinstance(module, GraphsModule):
+            module.__dict__["_type_name"] = names.get(path.partition("@")[0])
     for path, name, graph in bodies.subgraphs:
         made[path].register_module(name, copy_module(run_by_python(graph))[0])
 
@@ -276,13 +278,17 @@ def _type_names(program: ExportedProgram) -> dict[str, str]:
     }
 
 
-def _make_module(path: str, bodies: ModuleBodies) -> Container:
+def _make_module(path: str, bodies: ModuleBodies, made: Mapping[str, nn.Module]) -> Container:
     if path not in bodies.of:
         return Container()
+    original, _, number = path.partition("@")
     held = bodies.of[path]
     first = next(iter(held.values()))
     is_one = all(body is first for body in held.values())
     module = InterpreterModule() if is_one else InterpreterModuleDispatcher()
+    if number:
+        above, _, name = original.rpartition(".")
+        module = OtherForm(made[above], name)
     module.bodies = held
     return module
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -494,17 +494,18 @@ class Capture:
         for spec, (_, _, way) in zip(specs, mutations, strict=False):
             spec.write = way
         signature = ExportGraphSignature(input_specs, specs)
-        state_dict, constants = self._state_and_constants()
         layouts = list_layouts(self.tracer, self.inputs, values)
         questions = self.tracer.observer.questions
         assumed = self.inputs.list_assumptions(questions, self.grad, self.constant_names)
         module = builder.make_module()
         module.meta[TAKEN_APART] = tuple(self.tracer.provenance.wholes.values())
+        if isinstance(self.root, torch.fx.GraphModule) and "custom" in self.root.meta:
+            module.meta["custom"] = self.root.meta["custom"]  # the user's own notes
         return ExportedProgram(
             graph_module=module,
             graph_signature=signature,
-            state_dict=state_dict,
-            constants=constants,
+            state_dict=dict(self.state.persistent),
+            constants=self.constants,
             range_constraints=range_constraints(self.env, self._declared_sizes()),
             module_call_graph=self.calls.make_entries(
                 self._call_signature(signature), lambda v: entered[id(v)]
@@ -599,10 +600,12 @@ class Capture:
             for slot, name in zip(slots, names, strict=True)
         ]
         self.constant_names: list[str] = []
+        self.constants: dict[str, Any] = dict(self.state.non_persistent)
         paths = self.state.find_attribute_paths() if self.tracer.outside.constants else {}
-        numbered = self._constant_names(paths.values())
+        numbered = self._constant_names([*chain.from_iterable(paths.values())])
         for tensor, value in self.tracer.outside.constants:
-            path = paths.get(id(tensor)) or next(numbered)
+            path, *others = paths.get(id(tensor)) or (next(numbered),)
+            self.constants.update(dict.fromkeys((path, *others), tensor))
             self.constant_names.append(path)
             node = builder.add_placeholder(f"c_{identifier(path)}", value, value.fake)
             specs.append(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), path))
@@ -632,12 +635,6 @@ class Capture:
         """Add a placeholder that is not read: the same tensor comes in another place, too."""
         first = self.inputs.initial[id(fake)].fake
         return TensorArgument(builder.add_placeholder(name, None, first).name)
-
-    def _state_and_constants(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        constants: dict[str, Any] = dict(self.state.non_persistent)
-        tensors = [tensor for tensor, _ in self.tracer.outside.constants]
-        constants.update(zip(self.constant_names, tensors, strict=True))
-        return dict(self.state.persistent), constants
 
     def _call_signature(self, signature: ExportGraphSignature) -> ModuleCallSignature:
         inputs = [s.arg for s in signature.input_specs if s.kind is InputKind.USER_INPUT]

@@ -241,17 +241,17 @@ class ModuleState:
                         f"self.{each.name} = x.clone()"
                     )
 
-    def find_attribute_paths(self) -> dict[int, str]:
+    def find_attribute_paths(self) -> dict[int, list[str]]:
         """The paths of tensors in plain attributes, by the tensor's id. Modules of programs hold
         their constants in a table."""
-        found: dict[int, str] = {}
+        found: dict[int, list[str]] = {}
         for module in self.modules:
             path = self.paths[id(module)]
             is_of_program = getattr(type(module), "_holds_constants", False)
             named = module.__dict__["_constants"] if is_of_program else {}
             for name, value in (*named.items(), *module.__dict__.items()):
                 if isinstance(value, torch.Tensor):
-                    found.setdefault(id(value), f"{path}.{name}" if path else name)
+                    found.setdefault(id(value), []).append(f"{path}.{name}" if path else name)
         return found
 
     def _find_registered(self) -> Iterator[KeptTensor]:

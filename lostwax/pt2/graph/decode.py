@@ -128,6 +128,8 @@ def _program(
     names = [spec.arg.name for spec in signature.input_specs]
     builder = _GraphReader(reading, mode, symbols, own)
     made = builder.graph(graph, names)
+    with reading.here("the metadata of the graph"):
+        made.meta.update(metadata.read_custom(module.get("metadata") or {}))
     with reading.here("the module call graph"):
         calls = read_call_graph(module["module_call_graph"], signature)
     return assemble(

@@ -92,7 +92,7 @@ def encode(program: ExportedProgram, plain_names: bool = False, lines: Lines = W
                 "output_specs": [_output_spec(s) for s in specs.output_specs],
             },
             "module_call_graph": [_call_entry(e) for e in program.module_call_graph],
-            "metadata": {},
+            "metadata": metadata.write_custom(program.graph_module.meta),
             "treespec_namedtuple_fields": namedtuple_fields(*trees),
         },
         "opset_version": OPSET,

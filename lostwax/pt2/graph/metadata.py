@@ -44,8 +44,7 @@ def write(meta: dict[str, Any], lines: Lines) -> dict[str, str]:
         out["source_fn_stack"] = ";".join(f"{name},{function_text(f)}" for name, f in sources)
     if meta.get("torch_fn"):
         out["torch_fn"] = ";".join(meta["torch_fn"])
-    if meta.get("custom"):
-        out["custom"] = _json(meta["custom"])
+    out |= write_custom(meta)
     if meta.get("from_node_text"):
         out["from_node"] = meta["from_node_text"]
     if meta.get(DECOMPOSED):  # our own: torch's reader passes over it
@@ -66,8 +65,7 @@ def read(given: dict[str, Any]) -> dict[str, Any]:
     }
     if given.get("torch_fn"):
         out["torch_fn"] = tuple(given["torch_fn"].split(";"))
-    if given.get("custom"):
-        out["custom"] = json.loads(given["custom"])
+    out |= read_custom(given)
     if given.get("from_node"):
         out["from_node_text"] = str(given["from_node"])
     if given.get(DECOMPOSED):
@@ -78,11 +76,19 @@ def read(given: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _json(value: Any) -> str:
+def write_custom(meta: dict[str, Any]) -> dict[str, str]:
+    """The notes of the user's, of a node or of the whole graph."""
+    if not meta.get("custom"):
+        return {}
     try:
-        return json.dumps(value)
+        return {"custom": json.dumps(meta["custom"])}
     except (TypeError, ValueError) as error:
-        raise SaveError(f"meta['custom'] of a node is not plain data: {error}") from None
+        what = "a node" if "val" in meta else "the graph"
+        raise SaveError(f"meta['custom'] of {what} is not plain data: {error}") from None
+
+
+def read_custom(given: dict[str, Any]) -> dict[str, Any]:
+    return {"custom": json.loads(given["custom"])} if given.get("custom") else {}
 
 
 def _module_stack(text: str) -> dict[str, tuple[str, str]]:

@@ -1,0 +1,153 @@
+"""What users of torch.export rely on beside its names, compared with torch.export itself."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+import torch.export
+import torch.fx.traceback
+from torch import Tensor, nn
+
+import lostwax
+
+X = torch.ones(2, 3)
+aten = torch.ops.aten
+
+
+def save_and_load(program: Any) -> Any:
+    file = io.BytesIO()
+    lostwax.save(program, file)
+    file.seek(0)
+    return lostwax.load(file)
+
+
+# ---------------------------------------------------------------------------------- meta["custom"]
+
+NOTES = {"stage": 3, "tags": ["a", {"b": None}]}
+WAYS = {
+    "module": lambda p: lostwax.export(p.module(), (X,)),
+    "twice": lambda p: lostwax.export(lostwax.export(p.module(), (X,)).module(), (X,)),
+    "strict": lambda p: lostwax.export(p.module(), (X,), strict=True),
+    "file": save_and_load,
+    "file and module": lambda p: lostwax.export(save_and_load(p).module(), (X,)),
+    "copy": copy.deepcopy,
+    "decompositions": lambda p: p.run_decompositions(),
+    "pass": lambda p: lostwax.passes.DeadCode()(p),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_notes_of_a_graph_and_of_its_nodes_are_kept(way: str) -> None:
+    program = lostwax.export(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), (X,))
+    program.graph_module.meta["custom"] = NOTES
+    relu = next(n for n in program.graph.nodes if n.target is aten.relu.default)
+    relu.meta["custom"] = {"kept": True}
+    made = WAYS[way](program)
+    assert made.graph_module.meta["custom"] == NOTES
+    notes = {str(n.target): n.meta["custom"] for n in made.graph.nodes if n.meta.get("custom")}
+    assert notes == {"aten.relu.default": {"kept": True}}
+
+
+def test_notes_pass_between_files_of_torch_and_ours() -> None:
+    ours, theirs = (side.export(nn.ReLU(), (X,)) for side in (lostwax, torch.export))
+    for program in (ours, theirs):
+        program.graph_module.meta["custom"] = NOTES
+    for written, other in ((ours, torch.export), (theirs, lostwax)):
+        file = io.BytesIO()
+        (lostwax if written is ours else torch.export).save(written, file)
+        file.seek(0)
+        assert other.load(file).graph_module.meta["custom"] == NOTES
+    assert lostwax.export(theirs.module(), (X,)).graph_module.meta["custom"] == NOTES
+
+
+def test_notes_that_are_no_plain_data_are_not_saved() -> None:
+    program = lostwax.export(nn.ReLU(), (X,))
+    program.graph_module.meta["custom"] = {"a": object()}
+    with pytest.raises(lostwax.errors.SaveError, match=r"meta\['custom'\] of the graph is not pla"):
+        lostwax.save(program, io.BytesIO())
+
+
+class Annotated(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.fx.traceback.annotate({"stage": 1}):
+            x = x.sin()
+            with torch.fx.traceback.annotate({"inner": 2}):
+                x = x.cos()
+        return x.tan()
+
+
+@pytest.mark.skipif(not hasattr(torch.fx.traceback, "annotate"), reason="this torch has none")
+def test_annotations_are_those_of_torch() -> None:
+    found = []
+    for side in (lostwax, torch.export):
+        with torch.fx.traceback.preserve_node_meta():
+            nodes = side.export(Annotated(), (X,)).graph.nodes
+        found.append(
+            {
+                str(n.target): {
+                    k: v
+                    for k, v in n.meta.get("custom", {}).items()
+                    if not k.startswith("_torchdynamo")
+                }
+                for n in nodes
+                if n.op == "call_function"
+            }
+        )
+    assert found[0] == found[1]
+    assert found[0]["aten.cos.default"] == {"stage": 1, "inner": 2}
+
+
+# --------------------------------------------------------------------------------------- constants
+
+
+class Constant(nn.Module):
+    def __init__(self, tensor: Tensor, kind: str) -> None:
+        super().__init__()
+        if kind == "attribute":
+            self.c = tensor
+        else:
+            self.register_buffer("c", tensor, persistent=kind == "buffer")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.c
+
+
+class Sharing(nn.Module):
+    def __init__(self, *kinds: str) -> None:
+        super().__init__()
+        shared = torch.tensor([1.0, 2.0, 3.0])
+        self.inner = nn.ModuleList(Constant(shared, kind) for kind in kinds)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for each in self.inner:
+            x = each(x) * 2
+        return x
+
+
+KINDS = [
+    ("attribute",) * 2,
+    ("attribute",) * 3,
+    ("temporary",) * 2,
+    ("buffer",) * 2,
+    ("temporary", "buffer"),
+]
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids=" ".join)
+def test_a_shared_constant_has_an_entry_for_each_name(kinds: tuple[str, ...]) -> None:
+    module = Sharing(*kinds)
+    ours, theirs = (side.export(module, (X,)) for side in (lostwax, torch.export))
+    for program in (ours, save_and_load(ours), ours.run_decompositions(), copy.deepcopy(ours)):
+        assert program.constants.keys() == theirs.constants.keys()
+        assert program.state_dict.keys() == theirs.state_dict.keys()
+        held = {**program.constants, **program.state_dict}.values()
+        assert len({each.data_ptr() for each in held}) == 1
+        torch.testing.assert_close(program.module()(X), module(X))
+        tree = lostwax.unflatten(program)
+        torch.testing.assert_close(tree(X), module(X))
+        torch.testing.assert_close(tree.inner[1].c, module.inner[1].c)
+    assert all(each is module.inner[0].c for each in ours.constants.values())

@@ -30,6 +30,7 @@ late_imports.set_homes(
     {
         "edge": "lostwax.dialects.edge_operators",
         "to_edge": "lostwax.dialects.manager",
+        "update_program": "lostwax.ir.passes.draft",
         "lower_methods": "lostwax.backends.lower",
         "make_report": "lostwax.backends.report",
         "ExecutableProgram": "lostwax.pte.executable",

@@ -171,7 +171,9 @@ def test_a_program_is_updated_and_verified(program):
     made = program._update(module, program.graph_signature, verifiers=[program.verifier])
     assert made.module()(torch.ones(3), torch.ones(3)).tolist() == [0.0, 0.0, 0.0]
     assert program.module()(torch.ones(3), torch.ones(3)).tolist() == [2.0, 2.0, 2.0]
-    del add.meta["val"]
+    del add.meta["val"]  # it is found again
+    assert program._update(module, program.graph_signature).graph_module is module
+    add.target = torch.sub
     with pytest.raises(VerificationError):
         program._update(module, program.graph_signature)
 

@@ -151,3 +151,103 @@ def test_a_shared_constant_has_an_entry_for_each_name(kinds: tuple[str, ...]) ->
         torch.testing.assert_close(tree(X), module(X))
         torch.testing.assert_close(tree.inner[1].c, module.inner[1].c)
     assert all(each is module.inner[0].c for each in ours.constants.values())
+
+
+# ------------------------------------------------------------------------- programs of passes' results
+
+
+class Counted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(3, 3)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls.add_(1)
+        return self.lin(x).relu() + self.calls
+
+
+def change_target(module: torch.fx.GraphModule) -> None:
+    for node in module.graph.nodes:
+        if node.target is aten.relu.default:
+            node.target = aten.neg.default
+
+
+def add_node(module: torch.fx.GraphModule) -> None:
+    for node in list(module.graph.nodes):
+        if node.target is aten.relu.default:
+            with module.graph.inserting_before(node):
+                new = module.graph.call_function(aten.neg.default, node.args)
+            node.replace_all_uses_with(new)
+            module.graph.erase_node(node)
+
+
+def add_typed_node(module: torch.fx.GraphModule) -> None:
+    """As passes for torch.export do: with a type, and no word of where it comes from."""
+    types = {n.target: n.meta["val"] for n in module.graph.nodes if "val" in n.meta}
+    add_node(module)
+    for node in module.graph.nodes:
+        if node.target is aten.neg.default:
+            node.meta["val"] = types[aten.relu.default]
+
+
+def change_result(module: torch.fx.GraphModule) -> None:
+    output = module.graph.output_node()
+    *written, result = output.args[0]
+    with module.graph.inserting_before(output):
+        new = module.graph.call_function(aten.neg.default, (result,))
+    output.args = ((*written, new),)
+
+
+def rename_input(module: torch.fx.GraphModule) -> None:
+    node = next(n for n in module.graph.nodes if n.name == "x")
+    node.name = node.target = "renamed"
+
+
+EDITS: dict[Any, Any] = {
+    change_target: lambda m, x: -m.lin(x) + m.calls,
+    add_node: lambda m, x: -m.lin(x) + m.calls,
+    add_typed_node: lambda m, x: -m.lin(x) + m.calls,
+    change_result: lambda m, x: -(m.lin(x).relu() + m.calls),
+    rename_input: lambda m, x: m.lin(x).relu() + m.calls,
+}
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_program_is_made_of_what_a_pass_gives(edit: Any, copies: bool) -> None:
+    module, batch = Counted(), lostwax.Dim("batch")
+    program = lostwax.export(copy.deepcopy(module), (X,), dynamic_shapes=({0: batch},))
+    graphs = copy.deepcopy(program.graph_module)
+    edit(graphs)
+    signature = copy.deepcopy(program.graph_signature) if copies else program.graph_signature
+    made = save_and_load(program._update(graphs, signature))
+    x, run = torch.randn(5, 3), made.module()
+    for count in (1, 2):
+        module.calls.fill_(count)
+        torch.testing.assert_close(run(x), EDITS[edit](module, x))
+    torch.testing.assert_close(program.module()(x), module.lin(x).relu() + 1)
+
+
+def test_a_pass_of_torch_may_bring_state() -> None:
+    module = Counted()
+    program = lostwax.export(module, (X,))
+    graphs, signature = copy.deepcopy((program.graph_module, program.graph_signature))
+    relu = next(n for n in graphs.graph.nodes if n.target is aten.relu.default)
+    first = next(iter(graphs.graph.nodes))
+    with graphs.graph.inserting_before(first):
+        new = graphs.graph.placeholder("p_scale")
+    new.meta["val"] = relu.meta["val"].new_empty(3)
+    with graphs.graph.inserting_after(relu):
+        scaled = graphs.graph.call_function(aten.mul.Tensor, (relu, new))
+    relu.replace_all_uses_with(scaled, delete_user_cb=lambda user: user is not scaled)
+    spec = lostwax.InputSpec(
+        lostwax.InputKind.PARAMETER, lostwax.TensorArgument("p_scale"), "scale"
+    )
+    signature.input_specs.insert(0, spec)
+    scale = nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
+    state = {"scale": scale, **program.state_dict}
+    made = program._update(graphs, signature, state_dict=state)
+    torch.testing.assert_close(made.module()(X), module.lin(X).relu() * scale + 1)
+    with pytest.raises(lostwax.errors.VerificationError, match="scale"):
+        program._update(graphs, signature)

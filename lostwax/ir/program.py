@@ -105,14 +105,16 @@ class ExportedProgram(Program):
         verifiers: Sequence[Any] | None = None,
     ) -> ExportedProgram:
         """A new program with another graph and signature, verified; passes written for torch.export
-        end so. The first of the `verifiers` says its dialect."""
-        made = replace(
+        end so. What their nodes lack, types and where they come from, is added. The first of the
+        `verifiers` says its dialect."""
+        program = replace(
             self,
-            graph_module=graph_module,
-            graph_signature=graph_signature,
             state_dict=self.state_dict if state_dict is None else state_dict,
             constants=self.constants if constants is None else constants,
             dialect=verifiers[0].dialect if verifiers else self.dialect,
+        )
+        made: ExportedProgram = late_import("update_program")(
+            program, graph_module, graph_signature
         )
         made.validate()
         return made

@@ -342,6 +342,20 @@ class Draft:
         return name
 
 
+def update_program(
+    program: ExportedProgram, module: GraphModule, signature: ExportGraphSignature
+) -> ExportedProgram:
+    """The program with the graph that a pass has made, and the signature that it gives it."""
+    draft = Draft(program)
+    draft.adopt(module)
+    placeholders = module.graph.find_nodes(op="placeholder")
+    if [n.name for n in placeholders] == [s.arg.name for s in signature.input_specs]:
+        draft._given = list(zip(placeholders, signature.input_specs, strict=True))
+        draft.inputs = dict(draft._given)
+    draft.outputs = list(signature.output_specs)
+    return draft.finish()
+
+
 def _refuse_foreign(placeholders: Iterable[Node]) -> None:
     """Refuse a program whose inputs had other values written over: what they were, with their
     symbols, stood nowhere else."""

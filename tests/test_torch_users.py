@@ -153,7 +153,7 @@ def test_a_shared_constant_has_an_entry_for_each_name(kinds: tuple[str, ...]) ->
     assert all(each is module.inner[0].c for each in ours.constants.values())
 
 
-# ------------------------------------------------------------------------- programs of passes' results
+# ---------------------------------------------------------------------- programs of passes' results
 
 
 class Counted(nn.Module):
@@ -251,3 +251,85 @@ def test_a_pass_of_torch_may_bring_state() -> None:
     torch.testing.assert_close(made.module()(X), module.lin(X).relu() * scale + 1)
     with pytest.raises(lostwax.errors.VerificationError, match="scale"):
         program._update(graphs, signature)
+
+
+# ------------------------------------------------------------------------ tables of decompositions
+
+
+@pytest.fixture(scope="module")
+def library() -> Any:
+    """A composite operator, and one with kernels alone."""
+    with torch.library._scoped_library("table_users", "FRAGMENT") as lib:
+        lib.define("parts(Tensor x) -> Tensor")
+        lib.impl("parts", lambda x: x.sin() + 1, "CompositeImplicitAutograd")
+        lib.define("whole(Tensor x) -> Tensor")
+        lib.impl("whole", lambda x: x.clone(), "CPU")
+        lib.impl("whole", torch.empty_like, "Meta")
+        yield torch.ops.table_users
+
+
+class Gate(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.silu(x)
+        return torch.ops.table_users.whole(torch.ops.table_users.parts(x))
+
+
+def pop_and_copy(table: Any) -> Any:
+    table.pop(aten.silu.default)
+    made = table.copy()
+    table[aten.silu.default] = lambda x: x
+    return made
+
+
+TABLES: dict[str, Any] = {
+    "as it is": lambda table: table,
+    "pop": lambda table: table.pop(aten.silu.default) and table,
+    "pop twice": lambda table: [table.pop(aten.silu.default, None) for _ in "ab"] and table,
+    "pop composite": lambda table: table.pop(torch.ops.table_users.parts.default) and table,
+    "pop whole": lambda table: [table.pop(torch.ops.table_users.whole.default)] and table,
+    "del": lambda table: table.__delitem__(torch.ops.table_users.parts.default) or table,
+    "update": lambda table: table.update({aten.silu.default: lambda x: x * 3}) or table,
+    "update by name": lambda table: table.update(other_dict={aten.sin.default: torch.cos}) or table,
+    "copy": pop_and_copy,
+    "materialize": lambda table: table.materialize(),
+    "dict": lambda table: {op: f for op, f in table.items() if op is not aten.silu.default},
+}
+
+
+@pytest.mark.parametrize("edit", TABLES)
+def test_a_table_is_edited_as_torch_s(edit: str, library: Any) -> None:
+    ours = lostwax.export(Gate(), (X,), keep="composite")
+    theirs = torch.export.export(Gate(), (X,))
+    want = theirs.run_decompositions(TABLES[edit](torch.export.default_decompositions()))
+    for made in (lostwax.default_decompositions(), torch.export.default_decompositions()):
+        got = ours.run_decompositions(TABLES[edit](made))
+        for nodes in zip(got.graph.nodes, want.graph.nodes, strict=True):
+            assert len({str(node.target) for node in nodes}) == 1
+
+
+def test_a_table_is_a_container(library: Any) -> None:
+    table = lostwax.default_decompositions()
+    parts, whole = library.parts.default, library.whole.default
+    listed = [*table]
+    assert len(table) == len(listed) == len({*listed}) == len(table.materialize())
+    assert [*reversed(table)] == listed[::-1]
+    assert all(op in table for op in listed)
+    assert parts in listed
+    assert whole not in table
+    for op in (aten.silu.default, parts):
+        assert callable(table.pop(op))
+        assert op not in table
+        assert table.pop(op, 5) == 5
+        with pytest.raises(KeyError):
+            table.pop(op)
+        with pytest.raises(KeyError):
+            del table[op]
+    assert len(table) == len(listed) - 2
+    with pytest.raises(KeyError):
+        table.pop(aten.add.Tensor)  # core: it is not there
+    assert table.pop(whole) is None
+    table[whole] = torch.clone
+    assert table.pop(whole) is torch.clone
+    table.clear()
+    assert not table
+    assert len(table) == 0

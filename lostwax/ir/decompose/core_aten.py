@@ -55,9 +55,28 @@ class CustomDecompTable(MutableMapping[OpOverload, Decomposition]):
         self.changed[op] = function
 
     def __delitem__(self, op: OpOverload) -> None:
+        self.pop(op)
+
+    def pop(self, op: OpOverload, *default: Any) -> Any:
+        """Keep an operator whole; return how it was taken apart. One of another library may be
+        named that the table does not have: it stays whole, too, and None is returned."""
         _check_key(op)
-        self[op]  # a KeyError if it is not there
+        found = self._find(op)
+        is_known = op in self.changed or getattr(op, "namespace", "") == "aten"
+        if found is None and is_known:
+            if default:
+                return default[0]
+            raise KeyError(op)
         self.changed[op] = None
+        return found if found is not None or not default else default[0]
+
+    def clear(self) -> None:
+        self.keep(*self)
+
+    def update(self, other_dict: Mapping[OpOverload, Decomposition]) -> None:  # type: ignore[override]
+        """Take all these operators apart in these ways."""
+        for op, function in other_dict.items():
+            self[op] = function
 
     def copy(self) -> CustomDecompTable:
         """Return a copy that can be edited without changing this table."""
@@ -91,13 +110,14 @@ class CustomDecompTable(MutableMapping[OpOverload, Decomposition]):
         return self
 
     def __iter__(self) -> Iterator[OpOverload]:
-        kept = {op for op, function in self.changed.items() if function is None}
-        yield from (op for op in _all_defaults() if op not in kept)
-        added = self.changed | self._offered
-        yield from (op for op in added if op not in kept and op not in _all_defaults())
+        every = dict.fromkeys((*_all_defaults(), *_list_foreign(), *self.changed, *self._offered))
+        yield from (op for op in every if self._find(op) is not None)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    def __reversed__(self) -> Iterator[OpOverload]:
+        return reversed([*self])
 
     def __contains__(self, op: object) -> bool:
         return isinstance(op, OpOverload) and self.get(op) is not None
@@ -174,12 +194,23 @@ def default_decomposition(op: OpOverload) -> Decomposition | None:
 
 @cached()
 def _all_defaults() -> frozenset[OpOverload]:
-    """Every operator that the default table takes apart."""
-    aten = torch.ops.aten
+    """Every operator of torch's own that the default table takes apart."""
     found = {op for op in decomp.decomposition_table if isinstance(op, OpOverload)}
+    found.update(_list_overloads(is_own=True))
+    return frozenset(op for op in found if default_decomposition(op) is not None)
+
+
+def _list_foreign() -> Iterator[OpOverload]:
+    """Those of other libraries, as far as they are loaded by now."""
+    return filter(default_decomposition, _list_overloads(is_own=False))
+
+
+def _list_overloads(is_own: bool) -> Iterator[OpOverload]:
     for name in torch._C._dispatch_get_all_op_names():
         namespace, _, rest = name.partition("::")
         packet, _, overload = rest.partition(".")
-        if namespace == "aten" and hasattr(aten, packet):
-            found.add(getattr(getattr(aten, packet), overload or "default"))
-    return frozenset(op for op in found if default_decomposition(op) is not None)
+        if (namespace == "aten") is is_own:
+            found = getattr(getattr(torch.ops, namespace), packet, None)
+            op = getattr(found, overload or "default", None)
+            if isinstance(op, OpOverload):
+                yield op

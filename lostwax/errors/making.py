@@ -471,6 +471,8 @@ class MissingFakeRuleError(LostwaxError, RuntimeError):
     """
 
     code = "LW0304"
+    operator: Any = None
+    """The operator that it is of."""
 
 
 class WrongFakeError(LostwaxError, RuntimeError):

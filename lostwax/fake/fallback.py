@@ -45,7 +45,7 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
     """Evaluate a call of an operator that has no rule."""
     func = record.overload
     args, kwargs = _map(args, mode.adopt), {k: _map(v, mode.adopt) for k, v in kwargs.items()}
-    kernel = user_kernel(func)
+    kernel = mode.stand_ins.get(func) or user_kernel(func)
     if kernel is not None:
         with mode.give_context(_FakeContext(mode, func)):
             out = mode.reenter(kernel, args, kwargs)
@@ -329,13 +329,15 @@ def _missing_rule_error(func: OpOverload) -> MissingFakeRuleError:
     arguments = ", ".join(a.name for a in func._schema.arguments)
     function = name.partition("::")[2]
     returned = ", ".join(_EXAMPLES.get(str(r.type), "...") for r in func._schema.returns)
-    return MissingFakeRuleError(
+    error = MissingFakeRuleError(
         f"nothing is known of what {name} returns: it has no fake kernel, no decomposition and no "
         f"meta kernel.\n"
         f"  at {user_location()}\n  instead: register one,\n"
         f'    @torch.library.register_fake("{name}")\n    def {function}_fake({arguments}):\n'
         f"        return {returned}{_ABOUT_TENSORS if 'empty_like' in returned else ''}"
     )
+    error.operator = func
+    return error
 
 
 _EXAMPLES = {

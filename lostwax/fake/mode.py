@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -78,6 +79,9 @@ class FakeTensorMode(TorchDispatchMode):
     portable = False
     """Take composite operators apart into operators that every device has, instead of those that
     eager's dispatch picks on this one; what is computed is the same."""
+
+    stand_ins: Mapping[OpOverload, Callable[..., Any]] = MappingProxyType({})
+    """Fake kernels in the place of those that operators have, or have not."""
 
     keeps_indices = False
     """An index that is a tensor of one element (`bias[head]`) stays one: its number is not read."""

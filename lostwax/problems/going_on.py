@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import copy
 import dis
 import linecache
 import sys
@@ -223,14 +222,3 @@ def _resize(value: Any, symbols: dict[int, torch.SymInt]) -> Any:
     if not any(isinstance(size, torch.SymInt) for size in sizes):
         return value
     return torch.zeros(sizes, dtype=value.dtype, device=value.device)
-
-
-def copy_call(module: Any, args: Any, kwargs: Any) -> Callable[[], Any]:
-    """A call of a module in eager that changes neither it nor its arguments."""
-
-    def call() -> Any:
-        with torch.random.fork_rng(devices=[]):
-            made, given, named = copy.deepcopy((module, args, kwargs))
-            return made(*given, **named)
-
-    return call

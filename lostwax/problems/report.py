@@ -20,6 +20,7 @@ from lostwax.capture import threads
 from lostwax.capture.attempt import Attempt
 from lostwax.capture.example_call import as_call
 from lostwax.capture.export import Request, capture_call
+from lostwax.capture.observed import copy_call
 from lostwax.capture.python.functions_run import let_watch
 from lostwax.capture.strict.baked_in import ReadsWatcher
 from lostwax.dialects.edge import lower_to_edge
@@ -42,7 +43,7 @@ from lostwax.location import (
 from lostwax.ops.decompositions.runtime import INSTEAD, RUNTIME
 from lostwax.problems import kinds
 from lostwax.problems.finding import Finding, Report
-from lostwax.problems.going_on import ContinueAfterRefusal, copy_call
+from lostwax.problems.going_on import ContinueAfterRefusal
 from lostwax.problems.kinds import Kind
 from lostwax.pte.lowering.listing import Listing
 from lostwax.pte.lowering.lower import Lowering

@@ -105,6 +105,15 @@ class _Comparing(TorchDispatchMode):
         return result
 
 
+def find_difference(func: OpOverload, args: Any, kwargs: Any) -> tuple[tuple[str, str] | None, Any]:
+    """What an operator returns and its fake kernel says, where these differ; and its result."""
+    declared = _ask_kernel(func, args, kwargs)  # before it writes to its arguments
+    result = func(*args, **kwargs)
+    found = _list_types(result)
+    differs = declared is not None and not _fits(found, declared)
+    return (_text(found), _text(declared or [])) if differs else None, result
+
+
 def _leave_copies(target: Any, custom: OpOverload, value: Any) -> Any:
     """What an operator returns, without the copies that it was called on, which come last."""
     return value if target is custom else value[: len(custom._schema.returns)]

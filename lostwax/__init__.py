@@ -60,6 +60,7 @@ _NAMESPACES: dict[str, list[str]] = {
     "decomp_utils": ["CustomDecompTable"],
     "dynamic_shapes": [
         *("AdditionalInputs", "Constraint", "Dim", "ShapesCollection", "dims"),
+        *("dump_dynamic_shapes", "load_dynamic_shapes"),
         "refine_dynamic_shapes_from_suggested_fixes",
     ],
     "exported_program": [

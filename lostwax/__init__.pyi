@@ -17,6 +17,8 @@ from lostwax.capture.shapes.collect import ShapesCollection as ShapesCollection
 from lostwax.capture.shapes.dims import Dim as Dim
 from lostwax.capture.shapes.dims import dims as dims
 from lostwax.capture.shapes.dims import mark_dynamic as mark_dynamic
+from lostwax.capture.shapes.dumped import dump_dynamic_shapes as dump_dynamic_shapes
+from lostwax.capture.shapes.dumped import load_dynamic_shapes as load_dynamic_shapes
 from lostwax.capture.shapes.spec import Constraint as Constraint
 from lostwax.capture.shapes.violations import (
     refine_dynamic_shapes_from_suggested_fixes as refine_dynamic_shapes_from_suggested_fixes,

@@ -58,7 +58,7 @@ class Attempt:
     """Two inputs, or state and an input, that become one tensor."""
     plans: Mapping[FunctionKey, Plan] = field(default_factory=dict)
     """The functions whose control flow depends on data, and what is changed in them."""
-    stand_ins: Mapping[Any, Callable[..., Any]] = field(default_factory=dict)
+    kernels: Mapping[Any, Callable[..., Any]] = field(default_factory=dict)
     """Fake kernels of custom operators that have none."""
     settled: SizeBranches | None = None
     """With `control_flow="sizes"`, the branches on sizes that the example decides."""

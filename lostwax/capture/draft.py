@@ -120,10 +120,10 @@ def draft_export(
         if not watch.has_run:
             watch.watch(eager)
         kernel = watch.stand_in(error.operator)
-        if kernel is None or error.operator in attempt.stand_ins:
+        if kernel is None or error.operator in attempt.kernels:
             return None
         report.failures.append(error)
-        return replace(attempt, stand_ins={**attempt.stand_ins, error.operator: kernel})
+        return replace(attempt, kernels={**attempt.kernels, error.operator: kernel})
 
     def capture_listing(undo: Undo) -> ExportedProgram:
         let_watch(reading, undo)

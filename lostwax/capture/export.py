@@ -275,7 +275,7 @@ class Capture:
         self.calls = PreservedCalls(self.state.places, request.preserved)
         provenance = Provenance(self.state.paths, self.calls if request.preserved else None)
         self.tracer = Tracer(provenance, keep=request.keep, tracked=attempt.tracked)
-        self.tracer.stand_ins = attempt.stand_ins
+        self.tracer.kernels = attempt.kernels
         self.calls.tracer = self.tracer
         self.grad = torch.is_grad_enabled()
         self.settings = settings_now()

@@ -186,7 +186,8 @@ def _describe(result: Any) -> Any:
     for leaf in leaves:
         if not isinstance(leaf, Tensor) or leaf.layout is not torch.strided:
             return None
-        order = tuple(sorted(range(leaf.ndim), key=lambda i: (-leaf.stride(i), i)))
+        strides = leaf.stride()
+        order = tuple(sorted(range(leaf.ndim), key=lambda i: -strides[i]))
         if not leaf.permute(order).is_contiguous():
             return None
         found.append(_Result(leaf.dtype, leaf.device, order))

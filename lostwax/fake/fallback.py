@@ -45,7 +45,7 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
     """Evaluate a call of an operator that has no rule."""
     func = record.overload
     args, kwargs = _map(args, mode.adopt), {k: _map(v, mode.adopt) for k, v in kwargs.items()}
-    kernel = mode.stand_ins.get(func) or user_kernel(func)
+    kernel = mode.kernels.get(func) or user_kernel(func)
     if kernel is not None:
         with mode.give_context(_FakeContext(mode, func)):
             out = mode.reenter(kernel, args, kwargs)

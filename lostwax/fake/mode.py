@@ -80,7 +80,7 @@ class FakeTensorMode(TorchDispatchMode):
     """Take composite operators apart into operators that every device has, instead of those that
     eager's dispatch picks on this one; what is computed is the same."""
 
-    stand_ins: Mapping[OpOverload, Callable[..., Any]] = MappingProxyType({})
+    kernels: Mapping[OpOverload, Callable[..., Any]] = MappingProxyType({})
     """Fake kernels in the place of those that operators have, or have not."""
 
     keeps_indices = False

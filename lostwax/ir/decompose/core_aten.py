@@ -117,7 +117,7 @@ class CustomDecompTable(MutableMapping[OpOverload, Decomposition]):
         return sum(1 for _ in self)
 
     def __reversed__(self) -> Iterator[OpOverload]:
-        return reversed([*self])
+        return iter([*self][::-1])
 
     def __contains__(self, op: object) -> bool:
         return isinstance(op, OpOverload) and self.get(op) is not None
@@ -202,7 +202,7 @@ def _all_defaults() -> frozenset[OpOverload]:
 
 def _list_foreign() -> Iterator[OpOverload]:
     """Those of other libraries, as far as they are loaded by now."""
-    return filter(default_decomposition, _list_overloads(is_own=False))
+    yield from filter(default_decomposition, _list_overloads(is_own=False))
 
 
 def _list_overloads(is_own: bool) -> Iterator[OpOverload]:

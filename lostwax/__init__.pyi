@@ -43,6 +43,7 @@ from lostwax.ir.diff import diff as diff
 from lostwax.ir.program import ExportedProgram as ExportedProgram
 from lostwax.ir.pytree import register_dataclass as register_dataclass
 from lostwax.ir.run.shared import modules as modules
+from lostwax.ir.signature import ArgumentSpec as ArgumentSpec
 from lostwax.ir.signature import ConstantArgument as ConstantArgument
 from lostwax.ir.signature import CustomObjArgument as CustomObjArgument
 from lostwax.ir.signature import ExportBackwardSignature as ExportBackwardSignature

@@ -116,9 +116,6 @@ class CustomDecompTable(MutableMapping[OpOverload, Decomposition]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def __reversed__(self) -> Iterator[OpOverload]:
-        return iter([*self][::-1])
-
     def __contains__(self, op: object) -> bool:
         return isinstance(op, OpOverload) and self.get(op) is not None
 

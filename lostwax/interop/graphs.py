@@ -24,7 +24,7 @@ from lostwax.ir.graph.graph_module import make_graph_module
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.graph.writer import NO_KWARGS, GraphWriter
 from lostwax.ops.registry import aten
-from lostwax.pt2.graph.metadata import DECOMPOSED, NO_MODULE, function_text, type_text
+from lostwax.pt2.graph.metadata import NO_MODULE, OWN, function_text, type_text
 from lostwax.pt2.graph.targets import name_of, unspeakable
 
 
@@ -72,8 +72,7 @@ class PeerGraphs:
             out["custom"] = dict(meta["custom"])
         if meta.get("from_node_text"):
             out["from_node"] = _read_sources(meta["from_node_text"])
-        if meta.get(DECOMPOSED):  # our own, for `from_torch`
-            out[DECOMPOSED] = meta[DECOMPOSED]
+        out.update({key: meta[key] for key in OWN if meta.get(key)})  # for `from_torch`
         return out
 
     def _source(self, function: Any) -> Any:
@@ -204,7 +203,7 @@ class _PeerGraph:
         args = (value, type(value)(0))
         name = self.writer.free_name("number")
         made = self.writer.append_ready("call_function", name, operator.add, args, ())
-        made.meta.update(val=value, nn_module_stack={})
+        made.meta.update(self.graphs.metadata({}), val=value)
         self.nodes[made] = made
         return made
 

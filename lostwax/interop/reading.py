@@ -224,8 +224,7 @@ class _ReadValues:
             out["custom"] = dict(meta["custom"])
         if meta.get("from_node"):
             out["from_node_text"] = json.dumps([each.to_dict() for each in meta["from_node"]])
-        if meta.get(metadata.DECOMPOSED):
-            out[metadata.DECOMPOSED] = meta[metadata.DECOMPOSED]
+        out.update({key: meta[key] for key in metadata.OWN if meta.get(key)})
         return out
 
     def _source(self, function: Any) -> Any:

@@ -28,9 +28,10 @@ class PeerValues:
             allow_fallback_kernels=False, allow_non_fake_inputs=True, shape_env=numbers.env
         )
         self._class: Any = PeerTensor
-        warns = self.mode._allow_unsafe_data_ptr_access
-        names = ("_set_throw_on_mutable_data_ptr", "_set_warn_deprecated_on_mutable_data_ptr")
-        self._guard_memory: Any = getattr(torch._C, names[warns])
+        self._refuse_memory: Any = torch._C._set_throw_on_mutable_data_ptr
+        self._guard_memory = self._refuse_memory
+        if self.mode._allow_unsafe_data_ptr_access:
+            self._guard_memory = torch._C._set_warn_deprecated_on_mutable_data_ptr
         self._symbolic: dict[Any, torch.Tensor] = {}
         """One tensor of each symbolic type: sizes that vary are dear to set."""
         self._attributes: dict[torch.device, tuple[torch.device, dict[str, Any]]] = {}
@@ -47,7 +48,7 @@ class PeerValues:
     def fake(self, value: FakeTensor) -> Any:
         t = value.fake_type
         with torch._C._DisableTorchDispatch():  # a mode of the caller's is not asked
-            bare = self._like(t) if t.is_symbolic else _new(t.size, t.stride, t.dtype)
+            bare = self._like(t) if t.is_symbolic else _new(t.size, t.stride, t.dtype, t.offset)
         found = self._attributes.get(t.device)
         if found is None:
             found = self._attributes[t.device] = self._describe(t.device)
@@ -59,25 +60,33 @@ class PeerValues:
             dispatch_device=True,
             device_for_backend_keys=device,
         )
-        self._guard_memory(made)
+        # Memory of varying size is lent: where it is asked for, torch would end the process.
+        (self._refuse_memory if t.is_symbolic else self._guard_memory)(made)
         made.__dict__.update(attributes)
         return made
 
     def _like(self, t: Any) -> torch.Tensor:
-        key = (t.size, t.stride, t.dtype)
+        key = (t.size, t.stride, t.dtype, t.offset)
         found = self._symbolic.get(key)
         if found is None:
             size, stride = (tuple(map(self._numbers.size, each)) for each in key[:2])
-            found = self._symbolic[key] = _new(size, stride, t.dtype)
+            offset = self._numbers.size(t.offset)
+            found = self._symbolic[key] = _new(size, stride, t.dtype, offset)
         made: torch.Tensor = torch._lazy_clone(found)  # the sizes of this one, memory of its own
         return made
 
     def _describe(self, device: torch.device) -> tuple[torch.device, dict[str, Any]]:
         with torch._C._DisableTorchDispatch():
-            bare = _new((), (), torch.float32)
+            bare = _new((), (), torch.float32, 0)
         like = self._class(self.mode, bare, device)
         return like.fake_device, dict(vars(like))
 
 
-def _new(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty_strided(size, stride, dtype=dtype, device="meta")
+def _new(size: Any, stride: Any, dtype: torch.dtype, offset: Any) -> torch.Tensor:
+    made = torch.empty_strided(size, stride, dtype=dtype, device="meta")
+    if isinstance(offset, int) and offset == 0:
+        return made
+    space = made.untyped_storage().nbytes() // made.itemsize + offset
+    return torch.empty_strided((space,), (1,), dtype=dtype, device="meta").as_strided(
+        size, stride, offset
+    )

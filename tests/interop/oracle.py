@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,11 +20,14 @@ from torch._subclasses.fake_tensor import FakeTensor as PeerTensor
 from lostwax.fake import FakeTensor
 from lostwax.fake.symbolic.node import wrap
 from lostwax.interop.exchange import prepare
+from lostwax.ir.data import ModuleCallEntry
 from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import limits_by_name
+from lostwax.pt2 import peer
 from lostwax.pt2.graph.decode import decode
 from lostwax.pt2.graph.encode import encode
+from lostwax.pt2.graph.metadata import OWN
 from lostwax.pt2.graph.spelling import settle, settle_number
 from lostwax.pt2.schema import UNREAD
 
@@ -190,13 +194,12 @@ def differences(
 
 def describe_ours(program: ExportedProgram, in_file: bool = False) -> dict[str, Any]:
     """All of a program of ours that can be compared, as plain data. `in_file`: what files of torch
-    have a place for. That is not the place of a node; but they tell where in its memory a view
-    begins, which `to_torch`, as torch's reader, does not."""
+    have a place for. That is not the place of a node, and not the example's value of a number."""
     parts: dict[str, Any] = {
         "inputs": [str(spec) for spec in program.graph_signature.input_specs],
         "outputs": [str(spec) for spec in program.graph_signature.output_specs],
-        "calls": [_describe_call(entry) for entry in program.module_call_graph],
-        "guards": [str(guard.cond) for guard in program.guards],
+        "calls": [_describe_call(_with_peer_names(e)) for e in program.module_call_graph],
+        "guards": [str(g.cond) for g in program.guards if settle_number(wrap(g.cond)) is not True],
         "state": {name: id(value) for name, value in program.state_dict.items()},
         "constants": {name: id(value) for name, value in program.constants.items()},
         "dialect": program.dialect,
@@ -213,46 +216,56 @@ def describe_ours(program: ExportedProgram, in_file: bool = False) -> dict[str, 
     return parts
 
 
+def _with_peer_names(entry: ModuleCallEntry) -> ModuleCallEntry:
+    """With the names that torch has for arguments, where it cannot have ours."""
+    if entry.fqn or entry.signature is None:
+        return entry
+    names = peer.argument_names(entry.signature)
+    return replace(entry, signature=replace(entry.signature, forward_arg_names=names))
+
+
 def _graphs(module: torch.fx.GraphModule, path: str) -> Iterator[tuple[str, torch.fx.GraphModule]]:
     yield path, module
     for name, child in subgraphs(module):
         yield from _graphs(child, f"{path}.{name}")
 
 
-def _describe_our_node(node: torch.fx.Node, offsets: bool) -> dict[str, Any]:
+def _describe_our_node(node: torch.fx.Node, in_file: bool) -> dict[str, Any]:
     def show(value: Any) -> Any:
         is_graph = isinstance(value, torch.fx.Node) and value.op == "get_attr"
         return (type(value), str(value.target) if is_graph else str(value))
 
     is_item = node.op == "call_function" and node.target.__name__ == "getitem"  # type: ignore[union-attr]
-    shown = {} if is_item else {key: str(node.meta.get(key) or "") for key in _SHOWN}
+    shown = {} if is_item else {key: str(node.meta.get(key) or "") for key in (*_SHOWN, *OWN)}
     return {
         "op": node.op,
         "target": str(node.target),
         "args": pytree.tree_map(show, (_plain(node.args), _plain(node.kwargs))),
-        "val": _describe_our_value(node.meta.get("val"), offsets),
+        "val": _describe_our_value(node.meta.get("val"), in_file),
         **shown,
     }
 
 
-def _describe_our_value(value: Any, offsets: bool) -> Any:
+def _describe_our_value(value: Any, in_file: bool) -> Any:
     """All that is recorded of a value, in the light of what is known at the end: torch is told
     that."""
     if isinstance(value, (tuple, list)):
-        return type(value), [_describe_our_value(each, offsets) for each in value]
+        return type(value), [_describe_our_value(each, in_file) for each in value]
     if isinstance(value, FakeTensor):
         t = value.fake_type
-        numbers = [_forget_zero(settle(s)) for s in (*t.size, *t.stride, *([t.offset] * offsets))]
+        numbers = [_forget_zero(settle(s)) for s in (*t.size, *t.stride, t.offset)]
         return numbers, t.dtype, t.device, t.layout, value.requires_grad
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         known = settle_number(value)
-        return type(wrap(known)), str(known), None if offsets else getattr(known, "hint", None)
+        if isinstance(known, (int, float)):
+            return type(known), known
+        return type(wrap(known)), str(known), None if in_file else getattr(known, "hint", None)
     return type(value), value
 
 
 def _forget_zero(size: Any) -> str:
     """A size as torch has it, to whose sympy each size is at least 1."""
-    return re.sub(r"max\(1, (s\d+)\)", r"\1", str(size))
+    return re.sub(r"max\(1, (s\d+)\)", r"\1", re.sub(r"min\(1, s\d+\)", "1", str(size)))
 
 
 def _plain(value: Any) -> Any:

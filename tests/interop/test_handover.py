@@ -161,9 +161,39 @@ def test_values_are_fakes_as_torch_makes_them(dynamic: bool) -> None:
         assert str(one.untyped_storage().nbytes()) == str(two.untyped_storage().nbytes())
         with one.fake_mode:
             assert str((one * 2).add_(1).t().shape) == str(two.t().shape)
-    if not dynamic:
+    if dynamic:  # memory of a size that varies is lent: to touch it ended the process
+        with pytest.raises(RuntimeError, match="Cannot access data pointer of Tensor"):
+            values[-1].data_ptr()
+    else:
         assert copy.deepcopy(values[-1]).shape == (5, 8)
     assert type(copy.deepcopy(made)) is type(made)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_views_begin_where_they_do(dynamic: bool) -> None:
+    """As in a program of torch's own."""
+
+    def list_offsets(program: Any) -> dict[str, str]:
+        nodes = [n for n in program.graph.nodes if "aten.s" in str(n.target)]
+        return {str(n.target): str(n.meta["val"].storage_offset()) for n in nodes}
+
+    shapes = ({0: lostwax.Dim.AUTO, 1: lostwax.Dim.AUTO},) if dynamic else None
+    peer_shapes = ({0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO},) if dynamic else None
+    ours = to_torch(lostwax.export(Views(), (torch.randn(4, 6),), dynamic_shapes=shapes))
+    theirs = torch.export.export(Views(), (torch.randn(4, 6),), dynamic_shapes=peer_shapes)
+    found, want = list_offsets(ours), list_offsets(theirs)
+    if dynamic:
+        assert found == {"aten.slice.Tensor": "2*s1", "aten.select.int": "2*s1 + 1"}
+        theirs_names = [
+            str(size) for size in theirs.graph.find_nodes(op="placeholder")[0].meta["val"].shape
+        ]
+        want = {key: text.replace(theirs_names[1], "s1") for key, text in want.items()}
+    assert found == want
+
+
+class Views(nn.Module):
+    def forward(self, x):
+        return x[2:].select(1, 1) + 1
 
 
 def test_a_result_that_is_read_twice() -> None:

@@ -116,12 +116,18 @@ UNTAKEN = {
     "format: parameter": "torch writes to the parameter with gradients switched on",
 }
 """What torch does not do with its own programs, either."""
-TAKEN = [name for name in CASES if name not in UNTAKEN]
+OURS = {
+    **{f"control: {name}": partial(of_control, name) for name in control_programs.cases()},
+    **CASES,
+}
+TAKEN = [name for name in OURS if name not in UNTAKEN]
 
 
-@pytest.mark.parametrize("name", sampled(["control: while", "format: trees"], TAKEN))
+@pytest.mark.parametrize(
+    "name", sampled(["control: while", "control: while number", "format: trees"], TAKEN)
+)
 def test_torch_takes_what_is_handed_over(name: str) -> None:
-    case = CASES[name]()
+    case = OURS[name]()
     program = case.ours()
     check_uses(to_torch(program), run(program, case.args, case.kwargs), case)
 

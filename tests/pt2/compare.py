@@ -23,7 +23,7 @@ def assert_same(got: Any, want: Any) -> None:
         if isinstance(a, torch.Tensor):
             torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
         else:
-            assert a == b
+            assert a == b or (a != a and b != b)  # nan
 
 
 def called(module: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:

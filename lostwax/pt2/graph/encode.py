@@ -421,7 +421,8 @@ class _GraphEncoder:
         self.numbers[kind][name] = record
         pair = [{"name": n, "arg": _literal(v), "kind": POSITIONAL}
                 for n, v in (("a", value), ("b", type(value)(0)))]  # fmt: skip
-        node = {"target": name_of(operator.add), "inputs": pair, "metadata": {}, "name": name}
+        node = {"target": name_of(operator.add), "inputs": pair, "name": name,
+                "metadata": metadata.write({}, self.lines)}  # fmt: skip
         output = {_NUMBER[kind]: {"as_name": name}}
         self.before.append({**node, "outputs": [output], "is_hop_single_tensor_return": None})
         self.beside.numbers.setdefault(self.path, {})[name] = value

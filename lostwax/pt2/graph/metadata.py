@@ -29,6 +29,8 @@ NO_MODULE = {"L__self__": ("", "lostwax.NoModule")}
 nodes."""
 DECOMPOSED = "decomposed_from"
 """Our own entry: the operators that a node was one of several nodes of."""
+OWN = (DECOMPOSED, WHOLE)
+"""Entries that torch does not have."""
 
 
 def write(meta: dict[str, Any], lines: Lines) -> dict[str, str]:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def build_program(
     program: ExportedProgram, state: Mapping[str, Any], constants: Mapping[str, Any], plain: bool
 ) -> torch.export.ExportedProgram:
-    """torch's program of one of ours that torch can read, with this state."""
+    """torch's program of one of ours that torch can run, with this state."""
     numbers = PeerNumbers(program, plain)
     values = PeerValues(numbers)
     module, nodes = PeerGraphs(numbers, values).convert(program.graph_module)

@@ -22,7 +22,6 @@ from lostwax.ir.passes.transforms.copies import SeparateWrites, lent_state, need
 from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.run.write_back import copy_with_strides
-from lostwax.pt2.plain import make_plain
 
 if TYPE_CHECKING:
     import torch.export
@@ -53,7 +52,6 @@ def prepare(
     replaced = lent_state(program)
     if needs_copies(program):
         program = SeparateWrites()(program)
-    program = make_plain(program)
     held = (program.state_dict, program.constants)
     state, constants = (_with_own_memory(each, replaced) for each in held)
     return program, state, constants

@@ -29,11 +29,14 @@ from lostwax.pt2.graph.decode import decode
 from lostwax.pt2.graph.encode import encode
 from lostwax.pt2.graph.metadata import OWN
 from lostwax.pt2.graph.spelling import settle, settle_number
+from lostwax.pt2.plain import find_lost
 from lostwax.pt2.schema import UNREAD
 
 
 def read_by_torch(program: ExportedProgram, plain_names: bool = False) -> Any:
-    """torch's program of one of ours, the long way. Weights without data have no such way."""
+    """torch's program of one of ours, the long way. Weights without data have no such way, and
+    containers and constants that torch's files have no name for."""
+    assert not find_lost(program)
     program, state, constants = prepare(program)
     assert not any(isinstance(each, FakeTensor) for each in state.values())
     records = {k: v for k, v in encode(program, plain_names).items() if k != "lostwax"}

@@ -61,7 +61,7 @@ def _is_custom(func: object) -> bool:
     return isinstance(func, OpOverload) and func.namespace not in ("aten", "prims")
 
 
-class _Result(NamedTuple):
+class _TensorKind(NamedTuple):
     """What of a tensor that an operator returns does not depend on its size."""
 
     dtype: torch.dtype
@@ -101,7 +101,7 @@ class OperatorWatch(TorchDispatchMode):
         found = self._results.get(func)
         if found is None or any(r.alias_info is not None for r in func._schema.returns):
             return None
-        return lambda *args, **kwargs: pytree.tree_map(_Result.make, found, is_leaf=_is_result)
+        return lambda *args, **kwargs: pytree.tree_map(_TensorKind.make, found, is_leaf=_is_result)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -176,7 +176,7 @@ def _share(a: Tensor, b: Tensor) -> bool:
 
 
 def _is_result(value: Any) -> bool:
-    return isinstance(value, _Result)
+    return isinstance(value, _TensorKind)
 
 
 def _describe(result: Any) -> Any:
@@ -190,5 +190,5 @@ def _describe(result: Any) -> Any:
         order = tuple(sorted(range(leaf.ndim), key=lambda i: -strides[i]))
         if not leaf.permute(order).is_contiguous():
             return None
-        found.append(_Result(leaf.dtype, leaf.device, order))
+        found.append(_TensorKind(leaf.dtype, leaf.device, order))
     return pytree.tree_unflatten(found, spec)

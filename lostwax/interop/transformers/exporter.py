@@ -166,13 +166,13 @@ def _export(model: nn.Module, inputs: dict[str, Any], config: LostwaxConfig) -> 
     given = config.dynamic_shapes
     if given is not None or not config.dynamic:
         return export(model, (), inputs, dynamic_shapes=given, **options)
-    dim = Dim.AUTO(max=getattr(config, "largest", None))
+    shapes = let_vary(inputs, Dim.AUTO(max=getattr(config, "largest", None)))
     try:
-        return export(model, (), inputs, dynamic_shapes=let_vary(inputs, dim), **options)
+        return export(model, (), inputs, dynamic_shapes=shapes, **options)
     except LostwaxError:
-        # Many models do something else for a single token: then such sizes are fixed.
-        fewer = let_vary(inputs, dim, least=2)
-        if fewer == let_vary(inputs, dim):
+        # Some models hand on whether there is more than one token, where only a plain bool will do.
+        fewer = fix_ones(shapes, inputs)
+        if fewer == shapes:
             raise
         return export(model, (), inputs, dynamic_shapes=fewer, **options)
 
@@ -208,15 +208,25 @@ def set_flags(model: nn.Module, flags: Mapping[str, Any]) -> Iterator[None]:
             setattr(config, name, value)
 
 
-def let_vary(value: Any, dim: Any, least: int = 0) -> Any:
-    """A spec that lets all sizes of all tensors of a value vary that are at least so large."""
+def let_vary(value: Any, dim: Any) -> Any:
+    """A spec that lets all sizes of all tensors of a value vary."""
     if isinstance(value, Tensor):
-        return {at: dim for at, size in enumerate(value.shape) if size >= least}
+        return dict.fromkeys(range(value.ndim), dim)
     if type(value) in (list, tuple):
-        return type(value)(let_vary(each, dim, least) for each in value)
+        return type(value)(let_vary(each, dim) for each in value)
     if type(value) is dict:
-        return {name: let_vary(each, dim, least) for name, each in value.items()}
+        return {name: let_vary(each, dim) for name, each in value.items()}
     if type(value) in pytree.SUPPORTED_NODES:
         children, _ = pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)
-        return [let_vary(each, dim, least) for each in children]
+        return [let_vary(each, dim) for each in children]
     return None
+
+
+def fix_ones(shapes: dict[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec with sizes of 1 fixed in the inputs themselves, not in what caches hold."""
+    return {
+        name: {d: dim for d, dim in shapes[name].items() if value.shape[d] != 1}
+        if isinstance(value, Tensor)
+        else shapes[name]
+        for name, value in inputs.items()
+    }

@@ -14,6 +14,17 @@ sdpa      as `lengths`, with the default attention
 The table has "ok", or "data" where the model's Python needs to know data (refused, with the line),
 "-" where no size varies, or what else was raised. Exits with 1 if a program is wrong, or if
 something is refused for another reason than data.
+
+    python -m sweep.exporters --tests ../transformers/tests [--only llama t5 ...] [--first]
+                              [--ways static dynamic pte ...] [--limit 100]
+
+runs instead all architectures that have a tester in transformers' own tests through our backend
+(`lostwax.interop.transformers`), and says for each what their `tests/exporters` skips or does not
+compare: "values" of torch.export's programs, "names" of ONNX's, "count" of ExecuTorch's. It needs
+transformers 5.23 with the folder `tests` of a checkout of about that version, `parameterized` and
+`httpx`. For each way: "ok" (", batch": with the batch doubled, too), "refused", "wrong", "error"
+(no refusal of ours), "time", "eager" (the tester fails itself), "-". Exits with 1 at "wrong" or
+"error".
 """
 
 from __future__ import annotations
@@ -21,12 +32,15 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
+import os
 import sys
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,10 +48,11 @@ from torch import Tensor, nn
 
 from lostwax import Dim, export
 from lostwax.errors import DataDependentError
+from sweep import testers
 from sweep.compare import check, run
 from sweep.dynamic import aligned
 from sweep.encoders import ENCODERS, EXAMPLE, OTHERS, Encoder, Sizes, build
-from sweep.libraries import load_transformers
+from sweep.libraries import import_torchvision, load_transformers
 
 WAYS = ("fixed", "prepared", "lengths", "dynamic", "sdpa")
 
@@ -214,9 +229,15 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], help="parts of names of models or modules")
     parser.add_argument("--markdown", action="store_true", help="print the table of the docs")
     parser.add_argument("--traceback", action="store_true", help="print each failure's traceback")
+    parser.add_argument("--tests", type=Path, help="transformers' folder `tests`: its testers")
+    parser.add_argument("--ways", nargs="+", default=testers.WAYS, choices=testers.WAYS)
+    parser.add_argument("--first", action="store_true", help="one class of models of each tester")
+    parser.add_argument("--limit", type=int, default=100, help="seconds that one export may take")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    if options.tests is not None:
+        return sweep_testers(options)
     load_transformers()
     rows: list[Row] = []
     for encoder in ENCODERS:
@@ -230,6 +251,30 @@ def main() -> int:
     for way, text in sorted(reasons):
         count = sum(row.reasons.get(way) == text for row in rows)
         print(f"{way}, {count} models: {text}")
+    return 0 if all(row.ok for row in rows) else 1
+
+
+def sweep_testers(options: argparse.Namespace) -> int:
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
+    import_torchvision()
+    rows = []
+    found = testers.find_rows(
+        options.tests,
+        options.only,
+        options.ways,
+        limit=options.limit,
+        first=options.first,
+        verbose=options.traceback,
+    )
+    for row in found:
+        rows.append(row)
+        print(testers.line(row, options.ways, options.markdown), flush=True)
+        for way, text in row.reasons.items():
+            print(f"    {way}: {text}", flush=True)
+        gc.collect()
+    for way in options.ways:
+        counts = Counter(row.ours.get(way, "-") for row in rows)
+        print(f"{way}: {', '.join(f'{n} {word}' for word, n in counts.most_common())}")
     return 0 if all(row.ok for row in rows) else 1
 
 

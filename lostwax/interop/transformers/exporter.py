@@ -51,8 +51,7 @@ class LostwaxConfig(ExportConfigMixin):
         if self.quantizer is not None:
             raise CaptureError(
                 f"a {type(self).__name__} takes no quantizer\n"
-                "  instead: quantize the program, exported.program, as docs/recipes/quantization.md "
-                "shows"
+                "  instead: quantize the program, exported.program: docs/recipes/quantization.md"
             )
 
 
@@ -141,7 +140,8 @@ class LostwaxPteExporter(LostwaxExporter):
     def export_program(
         self, model: nn.Module, sample_inputs: MutableMapping[str, Any], config: LostwaxPteConfig
     ) -> tuple[ExecutableProgram, ExportMetadata]:
-        program, metadata = super().export_program(model, sample_inputs, config)
+        with multiply_experts_in_batches(model):
+            program, metadata = super().export_program(model, sample_inputs, config)
         partitioner = XnnpackPartitioner() if config.backend == "xnnpack" else None
         edge = to_edge_transform_and_lower(program, partitioner=partitioner)
         return edge.to_executable(), metadata
@@ -190,6 +190,20 @@ def find_encoders(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, tupl
 def _choose(inputs: Mapping[str, Any], function: Any) -> dict[str, Any]:
     names = signature(function).parameters
     return {name: value for name, value in inputs.items() if name in names}
+
+
+@contextmanager
+def multiply_experts_in_batches(model: Any) -> Iterator[None]:
+    """Let a mixture of experts use the one way of its several for which the runtime has kernels."""
+    if not getattr(model, "_can_set_experts_implementation", bool)():
+        yield
+        return
+    before = model.get_experts_implementation()
+    try:
+        model.set_experts_implementation("batched_mm")
+        yield
+    finally:
+        model.set_experts_implementation(before)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial, wraps
+from importlib import metadata
 from typing import Any
 
 import pytest
@@ -367,6 +368,14 @@ def refusals() -> None:
 
 
 # ------------------------------------------------------------------------------------------ script
+
+
+def find_version() -> tuple[int, ...]:
+    """Of transformers; nothing if it is not installed. (5, 23) is the first that takes backends."""
+    try:
+        return tuple(map(int, metadata.version("transformers").split(".")[:2]))
+    except metadata.PackageNotFoundError:
+        return ()
 
 
 def import_transformers() -> Any:

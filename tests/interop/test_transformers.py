@@ -7,21 +7,13 @@ import json
 import os
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from tests.interop.generation import CASES
+from tests.interop.generation import CASES, find_version
 
 ROOT = Path(__file__).parents[2]
-
-
-def find_version() -> tuple[int, ...]:
-    try:
-        return tuple(map(int, metadata.version("transformers").split(".")[:2]))
-    except metadata.PackageNotFoundError:
-        return ()
 
 
 needs_backends = pytest.mark.skipif(

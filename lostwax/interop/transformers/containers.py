@@ -46,7 +46,7 @@ def is_cache(cls: type) -> bool:
     return issubclass(cls, base) or cls.__name__.endswith("Cache")
 
 
-def _list_subclasses(cls: type) -> Iterator[type]:
+def _list_subclasses(cls: type[Any]) -> Iterator[type[Any]]:
     for each in cls.__subclasses__():
         yield each
         yield from _list_subclasses(each)

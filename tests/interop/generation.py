@@ -350,6 +350,14 @@ def refusals() -> None:
     refused(
         lambda: exported.runners["model"](input_ids=inputs["input_ids"]),
         "the inputs are not built like those of the export",
+        "instead: pass what the export was given, or export again with these inputs",
+    )
+    _, inputs, exported = export_llama(pte(), **prompts(2, 4), logits_to_keep=1)
+    assert exported(**inputs).logits.shape == (2, 1, 100)
+    refused(
+        lambda: exported(**{**inputs, "logits_to_keep": 2}),
+        "logits_to_keep is not 1, with which the program was exported, and which is baked into it",
+        "instead: leave it out, or export again with the other one",
     )
     config = decoder("Gemma2ForCausalLM", head_dim=8, sliding_window=5).config
     cache = hf.StaticCache(config=config, max_cache_len=16)

@@ -10,7 +10,7 @@ from torch import nn
 from transformers.exporters.metadata import ExportMetadata, load_treespec
 from transformers.exporters.runners.base import ModelRunner
 
-from lostwax.errors import InputStructureError, LoadError
+from lostwax.errors import InputStructureError, InputValueError, LoadError
 from lostwax.interop.transformers.containers import hold_all
 from lostwax.ir.passes.transforms.device import move_to_device_pass
 from lostwax.ir.program import ExportedProgram
@@ -76,12 +76,20 @@ class LostwaxPteRunner(ModelRunner):
         self, share_inputs: bool = True, share_outputs: bool = False, **kwargs: Any
     ) -> Any:
         given = complete(self.metadata, kwargs)
+        for name, value in self.metadata.in_constants.items():
+            if type(given[name]) is not type(value) or given[name] != value:
+                raise InputValueError(
+                    f"{name} is not {value!r}, with which the program was exported, and which is "
+                    "baked into it\n  instead: leave it out, or export again with the other one",
+                    name,
+                )
         ordered = {name: given[name] for name in self.names if name in given}
         leaves, spec = pytree.tree_flatten(((), ordered))
         if spec != self.in_spec:
             raise InputStructureError(
                 "the inputs are not built like those of the export\n"
-                f"  here: {spec}\n  there: {self.in_spec}"
+                f"  here: {spec}\n  there: {self.in_spec}\n"
+                "  instead: pass what the export was given, or export again with these inputs"
             )
         return pytree.tree_unflatten(self.loaded.run(leaves), self.out_spec)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
@@ -119,14 +120,12 @@ class LostwaxExporter(HfExporter):
         return exported
 
     @classmethod
-    def save_program(cls, program: ExportedProgram, path: str | Path) -> None:
+    def save_program(cls, program: Any, path: str | Path) -> None:
         save(program, path)
 
     @classmethod
-    def load_program(cls, path: str | Path) -> ExportedProgram:
-        found = load(path)
-        assert isinstance(found, ExportedProgram)  # it was saved as a single one
-        return found
+    def load_program(cls, path: str | Path) -> Any:
+        return load(path)
 
 
 class LostwaxPteExporter(LostwaxExporter):
@@ -156,25 +155,27 @@ class LostwaxPteExporter(LostwaxExporter):
 
 
 def _export(model: nn.Module, inputs: dict[str, Any], config: LostwaxConfig) -> ExportedProgram:
-    options = {
-        "strict": config.strict,
-        "control_flow": config.control_flow,
-        "prefer_deferred_runtime_asserts_over_guards": (
-            config.prefer_deferred_runtime_asserts_over_guards
-        ),
-    }
-    given = config.dynamic_shapes
-    if given is not None or not config.dynamic:
-        return export(model, (), inputs, dynamic_shapes=given, **options)
+    deferred = config.prefer_deferred_runtime_asserts_over_guards
+    capture = partial(
+        export,
+        model,
+        (),
+        inputs,
+        strict=config.strict,
+        prefer_deferred_runtime_asserts_over_guards=deferred,
+        control_flow=config.control_flow,
+    )
+    if config.dynamic_shapes is not None or not config.dynamic:
+        return capture(dynamic_shapes=config.dynamic_shapes)
     shapes = let_vary(inputs, Dim.AUTO(max=getattr(config, "largest", None)))
     try:
-        return export(model, (), inputs, dynamic_shapes=shapes, **options)
+        return capture(dynamic_shapes=shapes)
     except LostwaxError:
         # Some models hand on whether there is more than one token, where only a plain bool will do.
         fewer = fix_ones(shapes, inputs)
         if fewer == shapes:
             raise
-        return export(model, (), inputs, dynamic_shapes=fewer, **options)
+        return capture(dynamic_shapes=fewer)
 
 
 def find_encoders(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, tuple[nn.Module, Any]]:

@@ -80,7 +80,6 @@ from lostwax.errors import (
     asks_data,
     collect_errors,
 )
-from lostwax.errors.tracebacks import leave_out_own_frames
 from lostwax.fake import autocast
 from lostwax.fake.mode import retire
 from lostwax.fake.symbolic.node import unwrap
@@ -215,6 +214,8 @@ def capture_call(request: Request, attempt: Attempt, *amend: Amend) -> ExportedP
         try:
             return run_and_undo(work)
         except Exception as error:
+            from lostwax.errors.tracebacks import leave_out_own_frames  # most exports raise nothing
+
             raise leave_out_own_frames(error)  # noqa: B904
 
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import wraps
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torch.utils._pytree import tree_map_only
 
 from lostwax import errors
+from lostwax.cache import PerClass
 from lostwax.capture.draft import draft_export
 from lostwax.capture.export import export
 from lostwax.interop.exchange import to_torch
@@ -49,8 +50,9 @@ def _give_torch(
         if isinstance(shapes, ShapesCollection):  # it has the ints that it tells by their wrappers
             shapes = shapes.dynamic_shapes(mod, args, kwargs)
             args, kwargs = tree_map_only(_IntWrapper, lambda each: each.val, (args, kwargs))
+        # torch's `strict` says how it traces; ours would refuse what torch's does not mind
+        options = {"keep": "composite", **options, "strict": False}
         with _errors_of_torch():
-            options = {"keep": "composite", **options}
             program = capture(mod, args, kwargs, dynamic_shapes=shapes, **options)
             made = to_torch(program)
         restore_batch_norms(made)
@@ -76,11 +78,10 @@ def _errors_of_torch() -> Iterator[None]:
         yield
     except errors.LostwaxError as error:
         ours: Any = type(error)
-        error.__class__ = _make_both(ours)
+        error.__class__ = _BOTH[ours]
         raise
 
 
-@cache
 def _make_both(ours: Any) -> Any:
     """The class of ours that is torch's `UserError` as well."""
     from torch._dynamo.exc import UserError, UserErrorType
@@ -95,6 +96,9 @@ def _make_both(ours: Any) -> Any:
     kind = next((v for k, v in kinds.items() if issubclass(ours, k)), UserErrorType.INVALID_INPUT)
     members = {"error_type": kind, "__module__": ours.__module__, "__doc__": ours.__doc__}
     return type(ours.__name__, (ours, UserError), members)
+
+
+_BOTH = PerClass(__name__, "errors that are torch's, too", _make_both)
 
 
 # ------------------------------------------------------------------------------------------ blocks
@@ -135,8 +139,9 @@ def patch_torch_export() -> Iterator[None]:
 
     It holds for the whole process, all threads. Code that has imported a name before
     (`from torch.export import export`) keeps torch's; a module that is imported inside the block
-    keeps ours. Composite operators stay whole, as with torch (`keep="composite"`). Errors are ours,
-    and `torch._dynamo.exc.UserError`s.
+    keeps ours. Composite operators stay whole, as with torch (`keep="composite"`); `strict`
+    changes nothing: Python's own code runs, and is not checked more than without it. Errors are
+    ours, and each is a `torch._dynamo.exc.UserError`, too.
     """
     import torch.export
 

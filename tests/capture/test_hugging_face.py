@@ -106,7 +106,7 @@ try:
     lostwax.export(Plain(), (ids,), dynamic_shapes=sizes)
 except ConstraintViolationError as error:
     first, *rest = str(error).splitlines()
-    assert any("is_causal = q_length > 1" in line for line in rest), error
+    assert any("q_length" in line for line in rest), error
     what, _, code = first.partition("; declare ")
     assert (what, code) == (
         "[LW0201] a declared dimension cannot vary as declared", 'seq = Dim("seq", min=2)'

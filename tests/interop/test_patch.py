@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
@@ -122,9 +123,26 @@ def test_a_plain_object_may_hold_a_buffer(hold: Callable[..., Any], strict: bool
     calls = [(torch.tensor([i]), torch.full((1, 3), i + 1.0)) for i in range(3)]
     with lostwax.patch_torch_export():
         program = torch.export.export(Caching(hold), calls[0], strict=strict)
-    module, eager = program.module(), Caching(hold)
+    modules = [program.module(), lostwax.export(Caching(hold), calls[0], strict=strict).module()]
+    eager = Caching(hold)
     for call in calls:
-        torch.testing.assert_close(module(*call), eager(*call))
+        wanted = eager(*call)
+        for module in modules:
+            torch.testing.assert_close(module(*call), wanted)
+
+
+class ReadsTheEnvironment(nn.Module):
+    def forward(self, x):
+        return x * int(os.environ.get("LOSTWAX_TEST_NOTHING", "2"))
+
+
+def test_strict_refuses_no_more_than_torchs() -> None:
+    x = torch.ones(3)
+    with lostwax.patch_torch_export():
+        program = torch.export.export(ReadsTheEnvironment(), (x,), strict=True)
+    assert torch.equal(program.module()(x), x * 2)
+    with pytest.raises(lostwax.errors.StrictError, match=r"os\.environ"):
+        lostwax.export(ReadsTheEnvironment(), (x,), strict=True)
 
 
 # ----------------------------------------------------------------------------------------- errors

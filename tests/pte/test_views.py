@@ -17,8 +17,7 @@ from tests.pte.runtime import Runtime, assert_close
 
 
 def list_kernels(buffer: bytes) -> list[str]:
-    parts = lostwax.pte.dump(buffer).split(" = ")[1:]
-    return [part.split("(")[0].removeprefix("aten::") for part in parts]
+    return re.findall(r" = (?:aten::)?([\w:.]+)\(", lostwax.pte.dump(buffer))
 
 
 def lower(function: Any, *inputs: Any, shapes: Any = None) -> bytes:

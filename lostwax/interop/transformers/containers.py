@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 import torch.utils._pytree as pytree
 
+from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
 
 _PLAIN = (type(None), bool, int, float, str)
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def register_caches(*modules: str) -> None:
@@ -109,7 +109,7 @@ def _describe(value: Any, leaves: list[Any]) -> Any:
     cls = type(value)
     if cls in _PLAIN:
         return value
-    if isinstance(value, (torch.Tensor, *_SYMBOLIC)):
+    if isinstance(value, (torch.Tensor, *SYMBOLIC)):
         leaves.append(value)
         kind = "tensor" if isinstance(value, torch.Tensor) else "sym"
         return {"_t": kind, "i": len(leaves) - 1}

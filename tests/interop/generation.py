@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial, wraps
 from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -319,6 +321,44 @@ def descriptions_of_caches() -> None:
         again = containers.unflatten(leaves, json.loads(json.dumps(description)))
         assert type(again) is type(cache)
         assert containers.flatten(again)[1] == description
+
+
+@case
+def what_is_fixed_although_all_may_vary_is_told() -> None:
+    """A model that takes lengths other than one only: exported again, with that length."""
+    from lostwax.interop.transformers.exporter import LostwaxConfig, _export
+
+    class OneToken(nn.Module):
+        def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+            return torch.nn.functional.scaled_dot_product_attention(
+                ids, ids, ids, is_causal=mask.shape[1] != 1
+            )
+
+    ids, mask = torch.randn(2, 3, 4, 8), torch.ones(2, 1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        wanted = {"ids": ids, "mask": mask}
+        program = _export(OneToken(), wanted, LostwaxConfig(dynamic=True))
+    texts = [str(each.message) for each in caught if "these sizes are 1" in str(each.message)]
+    assert len(texts) == 1
+    assert "in the program: mask.shape[1]. With them varying" in texts[0]
+    torch.testing.assert_close(program.module()(**wanted), OneToken()(**wanted))
+
+
+@case
+def a_file_is_replaced_when_all_is_written() -> None:
+    exporter = import_ours().LostwaxPteExporter
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.pte"
+        exporter.save_program(b"old", path)
+        refused_write: Any = memoryview(b"new")[::2].tolist()  # no bytes
+        try:
+            exporter.save_program(SimpleNamespace(buffer=refused_write), path)
+        except TypeError:
+            assert path.read_bytes() == b"old"
+            assert [each.name for each in Path(folder).iterdir()] == ["x.pte"]
+        else:
+            raise AssertionError
 
 
 def refused(work: Callable[[], Any], *texts: str) -> None:

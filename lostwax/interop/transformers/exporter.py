@@ -29,8 +29,10 @@ from lostwax.capture.shapes.dims import Dim
 from lostwax.errors import CaptureError, LostwaxError, LoweringError
 from lostwax.interop.transformers.containers import hold_all, register_caches
 from lostwax.ir.program import ExportedProgram
+from lostwax.location import warn
 from lostwax.pt2 import load, save
 from lostwax.pte.executable import ExecutableProgram
+from lostwax.undo.replace_files import replace_files
 
 
 @dataclass
@@ -147,7 +149,8 @@ class LostwaxPteExporter(LostwaxExporter):
 
     @classmethod
     def save_program(cls, program: ExecutableProgram | bytes, path: str | Path) -> None:
-        Path(path).write_bytes(program if isinstance(program, bytes) else program.buffer)
+        data = program if isinstance(program, bytes) else program.buffer
+        replace_files({path: lambda file: file.write(data)})
 
     @classmethod
     def load_program(cls, path: str | Path) -> Any:
@@ -170,12 +173,25 @@ def _export(model: nn.Module, inputs: dict[str, Any], config: LostwaxConfig) -> 
     shapes = let_vary(inputs, Dim.AUTO(max=getattr(config, "largest", None)))
     try:
         return capture(dynamic_shapes=shapes)
-    except LostwaxError:
+    except LostwaxError as error:
         # Some models hand on whether there is more than one token, where only a plain bool will do.
         fewer = fix_ones(shapes, inputs)
         if fewer == shapes:
             raise
-        return capture(dynamic_shapes=fewer)
+        program = capture(dynamic_shapes=fewer)
+        fixed = [
+            f"{name}.shape[{d}]"
+            for name in shapes
+            for d in shapes[name] or ()
+            if isinstance(inputs[name], Tensor) and d not in fewer[name]
+        ]
+        reason = str(error).splitlines()[0]
+        warn(
+            f"dynamic=True, and these sizes are 1 in the program: {', '.join(fixed)}. With them "
+            f"varying, the model is refused: {reason} Give examples with more than one, or "
+            "dynamic_shapes."
+        )
+        return program
 
 
 def find_encoders(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, tuple[nn.Module, Any]]:

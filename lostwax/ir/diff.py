@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from lostwax.ir.graph.delegate import find_delegates
 from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.ranges import limits_by_name
+from lostwax.ir.signature import InputSpec
 from lostwax.ir.text import argument_text, call_dims_by_name, call_text, source_place, type_text
 
 
@@ -88,6 +89,7 @@ def diff(a: ExportedProgram, b: ExportedProgram) -> ProgramDiff:
         return ProgramDiff(
             (
                 *_table("dialect", {"": a.dialect}, {"": b.dialect}),
+                *_table("input", _inputs(a), _inputs(b)),
                 *_compare(a, b, _graphs),
                 *_weights("weight", a.state_dict, b.state_dict),
             )
@@ -97,7 +99,8 @@ def diff(a: ExportedProgram, b: ExportedProgram) -> ProgramDiff:
 def find_change(a: ExportedProgram, b: ExportedProgram) -> Change | None:
     """The first change between two programs that were captured from one module; None if they are
     the same. Nodes are compared in pairs; types follow from what they compute."""
-    change = next(_compare(a, b, _pairs), None)
+    inputs = _table("input", *({s.arg.name: _describe(s) for s in _specs(p)} for p in (a, b)))
+    change = next(chain(inputs, _compare(a, b, _pairs)), None)
     if change is not None and change.kind == "constant":
         inputs = zip(a.graph.nodes, a.graph_signature.input_specs, strict=False)
         readers = [node for n, s in inputs if s.target == change.name for node in n.users]
@@ -109,8 +112,8 @@ Graphs = Callable[[GraphModule, GraphModule, str], Iterator[Change]]
 
 
 def _compare(a: ExportedProgram, b: ExportedProgram, compare: Graphs) -> Iterator[Change]:
-    """All but weights, which programs of one module share."""
-    yield from _table("input", _inputs(a), _inputs(b))
+    """All but inputs, whose types follow from the call, and weights, which programs of one module
+    share."""
     yield from compare(a.graph_module, b.graph_module, "")
     yield from _table("output", _outputs(a), _outputs(b))
     yield from _table("structure", _structure(a), _structure(b))
@@ -148,6 +151,8 @@ def _graphs(a: GraphModule, b: GraphModule, path: str) -> Iterator[Change]:
 def _pairs(a: GraphModule, b: GraphModule, path: str) -> Iterator[Change]:
     """Yield the first two nodes in one place that are not the same, also of the graphs inside."""
     for one, other in zip_longest(a.graph.nodes, b.graph.nodes):
+        if one is not None and other is not None and _is_same_call(one, other):
+            continue  # nearly always
         lines = [("", "") if n is None else (n.name, _call(n)) for n in (one, other)]
         if lines[0] != lines[1]:
             node = other if one is None or one.op == "output" else one
@@ -156,6 +161,16 @@ def _pairs(a: GraphModule, b: GraphModule, path: str) -> Iterator[Change]:
     inner = dict(subgraphs(b))
     for name, graph in subgraphs(a):
         yield from _pairs(graph, inner[name], f"{path}{name}.")
+
+
+def _is_same_call(one: Node, other: Node) -> bool:
+    """Is the one node surely as the other? (Texts are slower to make.)"""
+    return (
+        one.name == other.name
+        and (one.target is other.target or one.target == other.target)
+        and repr(one.args) == repr(other.args)
+        and repr(one.kwargs) == repr(other.kwargs)
+    )
 
 
 def _delegates(module: GraphModule, path: str) -> dict[str, str]:
@@ -214,11 +229,17 @@ def _nodes(old: list[tuple[str, str]], new: list[tuple[str, str]]) -> Iterator[C
 def _inputs(program: ExportedProgram) -> dict[str, str]:
     values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
     return {
-        spec.arg.name: " ".join(
-            filter(None, (spec.kind.name, spec.target, _value(values.get(spec.arg.name))))
-        )
-        for spec in program.graph_signature.input_specs
+        spec.arg.name: f"{_describe(spec)} {_value(values.get(spec.arg.name))}".strip()
+        for spec in _specs(program)
     }
+
+
+def _specs(program: ExportedProgram) -> list[InputSpec]:
+    return program.graph_signature.input_specs
+
+
+def _describe(spec: InputSpec) -> str:
+    return f"{spec.kind.name} {spec.target}" if spec.target else spec.kind.name
 
 
 def _value(value: Any) -> str:

@@ -69,7 +69,7 @@ def parts(value: Any) -> list[Any]:
 
 def extra_parts(module: nn.Module) -> list[Any]:
     """What a module consists of beside its attributes: slots, or a container that it is, too."""
-    if len(_GETTERS[type(module)]) == 1:
+    if not HAS_EXTRA_PARTS[type(module)]:
         return []  # nearly always
     return [each for each in parts(module) if each is not vars(module)]
 
@@ -142,6 +142,8 @@ _NO_OBJECTS = (tuple, torch.Tensor)
 _CONTAINERS = (list, dict, set, deque)
 _GETTERS = PerClass(__name__, "getters", _getters)
 """For each class: the functions that return the containers an object of it consists of."""
+HAS_EXTRA_PARTS = PerClass(__name__, "has_extra_parts", lambda cls: len(_GETTERS[cls]) > 1)
+"""Does a module of this class consist of more than its attributes?"""
 GENERATORS = PerClass(__name__, "generators", _is_generator)
 """Is it a random generator?"""
 STREAMS = PerClass(__name__, "streams", _is_stream)

@@ -7,8 +7,8 @@ know why it is compared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, repeat
-from operator import itemgetter
+from itertools import chain, compress, repeat
+from operator import is_
 from typing import Any, NamedTuple
 
 import torch
@@ -118,21 +118,21 @@ def _find_unsnapshotted(modules: Sequence[nn.Module], snapshot: Snapshot) -> Pla
 def open_unsnapshotted(places: Places, modules: Sequence[nn.Module], snapshot: Snapshot) -> None:
     """Add what modules hold, in attributes and deeper, and snapshots do not know all of: what C
     keeps in an object, what a wrapper wraps, which class an object is of, and what is in that."""
-    pairs = [*chain.from_iterable([vars(each).items() for each in modules])]
-    inner = [*snapshot.list_values()]
-    tuples = [each for each in chain(map(_VALUE, pairs), inner) if type(each) is tuple]
-    pairs += zip(repeat(_SOMETHING), chain(inner, *tuples))
+    values = [*snapshot.values, *snapshot.list_values()]
+    values += chain.from_iterable(compress(values, map(is_, map(type, values), repeat(tuple))))
+    classes = [*map(type, values)]
     kinds = {
         cls: HAS_UNSNAPSHOTTED_STATE[cls]
-        for cls in {*map(type, map(_VALUE, pairs))}
+        for cls in {*classes}
         if HAS_UNSNAPSHOTTED_STATE[cls]
         or ((OBJECTS[cls] or CLASSES[cls]) and not issubclass(cls, _OPENED))
     }
-    for name, value in pairs if kinds else ():
-        has_more = kinds.get(type(value))
-        if has_more is None or name == "_compiled_call_impl":  # it tells of calls
+    names = chain(chain.from_iterable(map(vars, modules)), repeat(_SOMETHING))
+    found = compress(zip(names, values, strict=False), map(kinds.__contains__, classes))
+    for name, value in found:
+        if name == "_compiled_call_impl":  # it tells of calls
             continue
-        if has_more:
+        if kinds[type(value)]:
             places.add(name, value)
         else:
             places.note(name, Fixed(value, CLASS))
@@ -142,4 +142,3 @@ def open_unsnapshotted(places: Places, modules: Sequence[nn.Module], snapshot: S
 _OPENED = (nn.Module, torch.Tensor)
 """Who looks opens these himself."""
 _SOMETHING = "something that a module holds"
-_VALUE = itemgetter(1)

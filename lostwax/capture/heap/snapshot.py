@@ -29,6 +29,7 @@ from lostwax.capture.heap.contents import (
 )
 from lostwax.capture.heap.edges import (
     CLASSES,
+    HAS_EXTRA_PARTS,
     HOLDERS,
     IS_CUSTOM_HOLDER,
     IS_STREAM_OR_ARRAY,
@@ -107,7 +108,10 @@ class Snapshot:
         classes = chain.from_iterable(map(CLASSES.__getitem__, set(map(type, modules))))
         self.classes = [*map(ClassAttributes, dict.fromkeys(classes))]
         """The user's classes of the modules."""
-        more = [*chain.from_iterable(map(extra_parts, modules))]
+        self.values = [*chain.from_iterable(map(dict.values, held))]
+        """What is in the attributes of the modules, one after the other."""
+        odd = {cls for cls in {*map(type, modules)} if HAS_EXTRA_PARTS[cls]}
+        more = [part for m in modules if type(m) in odd for part in extra_parts(m)] if odd else []
         self._empty, filled = self._find_containers([*self.classes, *more])
         self._filled: list[tuple[Any, Any]] = [(each, read(each)) for each in filled]
         """What else is in modules, and what was in it."""
@@ -118,8 +122,7 @@ class Snapshot:
     def _find_containers(self, more: list[Any]) -> tuple[list[Any], list[Any]]:
         """All containers in the modules that are empty; and those with something in them, except
         the registries of parameters and buffers. `more` is beside what is in attributes."""
-        values = [*chain.from_iterable(map(dict.values, self._held))]
-        classes = [*map(type, values)]
+        values, classes = self.values, [*map(type, self.values)]
         plain = [*compress(values, map(CONTAINERS.__contains__, classes))]
         registries = {*map(id, self._registries)}
         containers = [each for each in filter(None, plain) if id(each) not in registries]

@@ -385,3 +385,15 @@ def test_a_backend_that_the_runtime_has_not() -> None:
     edge = lostwax.export(torch.relu, (torch.ones(3),)).to_edge().to_backend(make_partitioner())
     with pytest.raises(LoadError, match="needs the backend 'SimulatedBackend', and this runtime"):
         lostwax.pte.run(edge.to_executable().buffer, [torch.ones(3)])
+
+
+@pytest.mark.parametrize("least", (0, 1))
+def test_a_batch_that_may_be_empty_is_told_of(least: int, recwarn: pytest.WarningsRecorder) -> None:
+    """XNNPACK leaves the sizes of a convolution's result unset then: the call fails."""
+    batch = Dim("batch", min=least, max=4)
+    lower(nn.Sequential(nn.Conv2d(4, 2, 3), nn.ReLU()), (IMAGE,), dynamic_shapes=({0: batch},))
+    told = [str(each.message) for each in recwarn if "XNNPACK" in str(each.message)]
+    assert len(told) == (least == 0)
+    for text in told:
+        assert "do not run on an empty batch, and batch may be 0" in text
+        assert "Conv2d" in text and "Dim(..., min=1)" in text

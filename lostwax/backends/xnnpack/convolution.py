@@ -179,5 +179,7 @@ def _define_image(writer: PartWriter, node: Node) -> tuple[int, Any]:
     return made, finish
 
 
-CONVOLUTIONS = {"aten::convolution": OperatorEntry(write_convolution, explain_convolution)}
+CONVOLUTIONS = {
+    "aten::convolution": OperatorEntry(write_convolution, explain_convolution, windows=True)
+}
 """The operators of this family, by name."""

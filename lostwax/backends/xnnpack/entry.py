@@ -50,7 +50,8 @@ class OperatorEntry:
     """An operator: `write` writes a call of it, `explain` says why one is not taken, "" if it is.
     A `lazy` one is written when it is read: it may turn out to be nothing. One of `any_constants`
     takes such as are not of float32. One that is `quantized` has integers, and looks after them;
-    one of `any_values` is part of another call, and nothing is asked of its values."""
+    one of `any_values` is part of another call, and nothing is asked of its values. One with
+    `windows` fails when a batch is empty."""
 
     write: Callable[[PartWriter, Node], None]
     explain: Callable[[Node, ProgramFacts], str] = take_all
@@ -58,6 +59,7 @@ class OperatorEntry:
     any_constants: bool = False
     quantized: bool = False
     any_values: bool = False
+    windows: bool = False
 
 
 Operators = Mapping[str, OperatorEntry]

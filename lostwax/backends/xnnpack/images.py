@@ -223,8 +223,8 @@ _BILINEAR = OperatorEntry(write_bilinear, explain_bilinear)
 _NEAREST = OperatorEntry(write_nearest, explain_nearest)
 
 IMAGES = {
-    "aten::max_pool2d_with_indices": OperatorEntry(write_max_pool, explain_max_pool),
-    "aten::avg_pool2d": OperatorEntry(write_average_pool, explain_average_pool),
+    "aten::max_pool2d_with_indices": OperatorEntry(write_max_pool, explain_max_pool, windows=True),
+    "aten::avg_pool2d": OperatorEntry(write_average_pool, explain_average_pool, windows=True),
     "aten::_adaptive_avg_pool2d": OperatorEntry(write_adaptive_pool, explain_adaptive_pool),
     "aten::upsample_bilinear2d.vec": _BILINEAR,
     "aten::upsample_bilinear2d": _BILINEAR,

@@ -33,8 +33,9 @@ from lostwax.backends.xnnpack.shapes import VIEWS, explain_reshape, is_regrouped
 from lostwax.backends.xnnpack.writer import PartWriter
 from lostwax.dialects.edge_operators import EdgeOperator
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.text import dtype_text
-from lostwax.sym import name_symbols, show
+from lostwax.ir.text import dtype_text, source_place
+from lostwax.location import warn
+from lostwax.sym import Expr, name_symbols, show
 
 aten = torch.ops.aten
 
@@ -76,6 +77,7 @@ class XnnpackPartitioner(Partitioner):
                 break
             reasons |= left
         rows = {n for group in groups for n in group if _is_of_rows(n)}
+        _warn_of_empty_batches([node for group in groups for node in group])
         tags = {node: f"part{i}" for i, group in enumerate(groups) for node in group}
         reasons = {node: reason for node, reason in reasons.items() if reason}
         shared = frozenset(n for n in facts.constants if n.op == "call_function") | rows
@@ -122,6 +124,20 @@ def _find_unfit(groups: Sequence[Sequence[Node]]) -> dict[Node, str]:
         if all(map(_only_moves, group)):
             unfit |= dict.fromkeys(group, "XNNPACK would only move its elements")
     return {node: reason for node, reason in unfit.items() if is_operator(node)}
+
+
+def _warn_of_empty_batches(nodes: Sequence[Node]) -> None:
+    """Say that a call with an empty batch fails, if there may be one."""
+    for node in nodes:
+        entry = OPERATORS.get(get_name(node))
+        batch = size_of(node.all_input_nodes[0])[0] if entry and entry.windows else 1
+        if isinstance(batch, Expr) and not batch.env.bounds(batch).lo:
+            name = show(batch, name_symbols(batch.env.symbols))
+            warn(
+                f"XNNPACK's convolutions and pools do not run on an empty batch, and {name} may be "
+                f"0.\n  at {source_place(node)}\n  instead: say that it is not, Dim(..., min=1)"
+            )
+            return
 
 
 def _is_at_border(node: Node, inside: set[Node]) -> bool:

@@ -120,10 +120,11 @@ def describe_value(values: list[Any], index: int) -> str:
 
 
 def describe_type(value: dict[str, Any]) -> str:
-    """The dtype and the sizes of a tensor; of sizes that vary, the greatest."""
-    bound = "≤" if value["shape_dynamism"] else ""
-    sizes = ", ".join(f"{bound}{s}" for s in value["sizes"] or ())
-    return f"{_NAMES.get(value['scalar_type'], value['scalar_type'])}[{sizes}]"
+    """The dtype and the sizes of a tensor. Of one that varies a file has the greatest sizes, and
+    does not say which of them are fixed: so the whole is `at most` that."""
+    dtype = _NAMES.get(value["scalar_type"], f"dtype {value['scalar_type']}")
+    sizes = ", ".join(map(str, value["sizes"] or ()))
+    return f"{dtype}[{sizes}]{' at most' if value['shape_dynamism'] else ''}"
 
 
 def list_tensors(values: list[Any], indices: Iterable[int]) -> Iterator[int]:
@@ -141,8 +142,6 @@ def _typed_text(values: list[Any], index: int) -> str:
         return f"({', '.join(_typed_text(values, i) for i in _tensors(values, value))})"
     if value[""] != "Tensor":
         return _short_text(values, index)
-    bound = "<=" if value["shape_dynamism"] else ""
-    sizes = ", ".join(f"{bound}{s}" for s in value["sizes"] or ())
     place = value["allocation_info"]
     if place is None:
         where = f"constant {value['data_buffer_idx']}" if value["data_buffer_idx"] else "given"
@@ -151,8 +150,7 @@ def _typed_text(values: list[Any], index: int) -> str:
     else:
         offset = place["memory_offset_low"] + (place["memory_offset_high"] << 32)
         where = f"arena {place['memory_id']}+{offset}"
-    dtype = _NAMES.get(value["scalar_type"], f"dtype {value['scalar_type']}")
-    return f"t{index}: {dtype}[{sizes}] @ {where}"
+    return f"t{index}: {describe_type(value)} @ {where}"
 
 
 def _short_text(values: list[Any], index: int) -> str:

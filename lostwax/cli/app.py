@@ -278,8 +278,19 @@ def bench(
 @command()
 def explore(
     file: File,
+    other: Annotated[
+        str | None,
+        typer.Argument(metavar="[OTHER]", help="Another file: the differences in colours."),
+    ] = None,
     output: Annotated[str | None, typer.Option("-o", "--output", help="The page, .html.")] = None,
     lower: Annotated[bool, typer.Option("--lower", help="Core ATen and Edge beside it.")] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", metavar="FILE", help="Times by node, .json, as colours."),
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Run the example, and colour by time and error.")
+    ] = False,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve it to this machine until Ctrl-C.")
     ] = False,
@@ -290,7 +301,7 @@ def explore(
     """Write a page on which a program can be looked at in a browser, or serve it."""
     from lostwax.cli.reporting import explore_file
 
-    return explore_file(file, output, lower, port if serve else None)
+    return explore_file(file, other, output, lower, profile or measure, port if serve else None)
 
 
 @command(reads_files=False)

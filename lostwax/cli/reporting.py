@@ -15,7 +15,7 @@ from lostwax.cli.programs import write_bytes
 from lostwax.cli.progress import show_status
 from lostwax.cli.serving import find_address, open_server, serve
 from lostwax.cli.several import Job, find_exit, run_jobs
-from lostwax.errors import CommandError
+from lostwax.errors import CommandError, LostwaxError
 from lostwax.explorer.page import explore
 from lostwax.problems.report import report
 
@@ -64,13 +64,30 @@ def _write_report(result: dict[str, Any]) -> str:
     return f"{result['model']}:\n{text}"
 
 
-def explore_file(file: str, output: str | None, lower: bool, port: int | None) -> CommandOutcome:
-    """Write the page of a file; with a port, serve it, and write it only if a name is given."""
-    check_file(file)
+def explore_file(
+    file: str,
+    other: str | None,
+    output: str | None,
+    lower: bool,
+    profile: str | bool,
+    port: int | None,
+) -> CommandOutcome:
+    """Write the page of a file, or of the differences of two; with a port, serve it, and write it
+    only if a name is given."""
+    for each in (file, other, profile):
+        if isinstance(each, str):
+            check_file(each)
+    if other is not None and lower:
+        raise CommandError("--lower shows the stages of one file, not of two")
     check_output(output, (".html",))
     page = output or (str(Path(file).with_suffix(".html").name) if port is None else None)
     with show_status(f"exploring {file}"):
-        made = explore(file, page, lower=lower)
+        try:
+            made = explore(file, page, lower=lower, diff=other, profile=profile)
+        except ValueError as error:
+            if not profile or isinstance(error, LostwaxError):
+                raise
+            raise CommandError(str(error)) from None
     result: dict[str, Any] = {"file": page, "stages": list(made.data["stages"])}
     lines, server = [], None
     if page is not None:

@@ -18,14 +18,17 @@ from lostwax.pte.plan import find_lifetimes
 
 
 def find_program_memory(writer: ProgramWriter) -> dict[str, Any]:
-    """The lifetime of what each node of the main graph computes, counted in nodes; a view lives in
-    the memory of what it shows. Sizes that vary are those of the example."""
+    """The lifetime of what each node of the main graph computes, counted in what is computed: what
+    is given, as weights and inputs, is there before the first step. A view lives in the memory of
+    what it shows. Sizes that vary are those of the example."""
     columns = writer.columns
-    steps = [at for at in range(len(writer.nodes)) if columns["graph"][at] == 0]
-    place = {at: step for step, at in enumerate(steps)}
+    nodes = [at for at in range(len(writer.nodes)) if columns["graph"][at] == 0]
+    given = [KIND[k] for k in ("input", "parameter", "buffer", "constant", "attribute")]
+    steps = [at for at in nodes if columns["kind"][at] not in given]
+    place = dict.fromkeys(nodes, 0) | {at: step for step, at in enumerate(steps)}
     base: dict[int, int] = {}
     last: dict[int, int] = {}
-    for at in steps:
+    for at in nodes:
         inputs = columns["inputs"][at]
         shows = inputs and _is_view(writer.nodes[at])
         base[at] = base[inputs[0]] if shows else at
@@ -35,7 +38,7 @@ def find_program_memory(writer: ProgramWriter) -> dict[str, Any]:
     sizes = zip(columns["kind"], columns["bytes"], strict=True)
     weights = sum(max(size, 0) for kind, size in sizes if kind in state)
     blocks, unknown = [], 0
-    for at in steps:
+    for at in nodes:
         kind, size = columns["kind"][at], columns["bytes"][at]
         if kind not in state and base[at] == at and kind != KIND["output"] and size:
             unknown += size < 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lostwax import collector
-from lostwax.explorer.stages import describe_stages, find_stages
+from lostwax.explorer.stages import describe_stages, find_stages, pair_stages
 from lostwax.undo.replace_files import replace_files
 
 _PLACE = "__LOSTWAX_PROGRAM__"
@@ -56,6 +56,8 @@ def explore(
     lower: bool = False,
     source: bool = True,
     title: str | None = None,
+    diff: Any = None,
+    profile: Any = None,
 ) -> Page:
     """Make a page on which a program can be looked at: its graph, folded by modules, the source
     line and the origin of each node, its memory, what is delegated. The page is one file, which
@@ -65,14 +67,22 @@ def explore(
     or `.pte` file, a dict of programs by name, or a `Journal`. A list of these is shown side by
     side: the stages of one program, in order. With `lower`, core ATen and Edge are such stages,
     too. With `source=False` the page has the lines that nodes come from, not those around them.
+
+    `diff` is another program, or file, which is shown beside it, with the differences in colours.
+    `profile` colours nodes by how long they take and how wrong they are: a dict
+    `{"seconds": {node: ...}, "errors": {node: ...}}`, a JSON file of one, or True: the program is
+    then run with its example, and errors are those of `diff` against it.
     """
     with ExitStack() as undo:
         collector.pause(undo.callback)
-        stages = find_stages(program, lower)
+        if diff is None:
+            stages = find_stages(program, lower, weights=profile is True)
+        else:
+            stages = pair_stages(program, diff, lower, weights=profile is True)
         if title is None:
-            is_file = isinstance(program, (str, os.PathLike))
-            title = Path(program).name if is_file else _find_title(stages)
-        page = Page(describe_stages(stages, title, source))
+            names = [Path(p).name for p in (program, diff) if isinstance(p, (str, os.PathLike))]
+            title = " and ".join(dict.fromkeys(names)) or _find_title(stages)
+        page = Page(describe_stages(stages, title, source, diff is not None, profile))
     if path is not None:
         page.save(path)
     return page

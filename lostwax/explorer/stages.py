@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ from torch._ops import OpOverload
 
 from lostwax.dialects.manager import EdgeProgramManager
 from lostwax.dialects.methods import Methods
+from lostwax.explorer.differences import note_differences
 from lostwax.explorer.graph import ProgramWriter, Tables
 from lostwax.explorer.links import link_nodes
 from lostwax.explorer.listing import PlanWriter
 from lostwax.explorer.memory import find_planned_memory, find_program_memory, list_kernels
+from lostwax.explorer.profile import note_profile
 from lostwax.ir.graph.delegate import find_delegates
 from lostwax.ir.graph.lookup import graph_modules
 from lostwax.ir.passes.journal import Journal
@@ -42,9 +44,9 @@ class Stage:
     file: File | None = None
 
 
-def find_stages(given: Any, lower: bool) -> list[Stage]:
+def find_stages(given: Any, lower: bool, weights: bool = False) -> list[Stage]:
     """The stages of what a user gives; with `lower`, those that follow as well, up to Edge."""
-    stages = list(_list_stages(given))
+    stages = list(_list_stages(given, weights))
     if not stages:
         raise TypeError("explore takes a program; it was given an empty collection")
     last = stages[-1]
@@ -56,9 +58,26 @@ def find_stages(given: Any, lower: bool) -> list[Stage]:
     return stages
 
 
-def _list_stages(given: Any) -> Iterator[Stage]:
+def pair_stages(a: Any, b: Any, lower: bool, weights: bool = False) -> list[Stage]:
+    """Two programs that are compared, each of one stage."""
+    if lower:
+        raise ValueError("diff shows two programs, lower the stages of one: ask for one of them")
+    found = []
+    for given, place in ((a, "first"), (b, "second")):
+        stages = find_stages(given, False, weights)
+        if len(stages) > 1:
+            raise ValueError(f"diff compares two programs; the {place} are {len(stages)} stages")
+        is_file = isinstance(given, (str, os.PathLike))
+        label = Path(given).name if is_file else f"{place}: {stages[0].label}"
+        found.append(replace(stages[0], label=label))
+    if found[0].label == found[1].label:
+        found = [replace(stage, label=str(path)) for stage, path in zip(found, (a, b), strict=True)]
+    return found
+
+
+def _list_stages(given: Any, weights: bool) -> Iterator[Stage]:
     if isinstance(given, (str, os.PathLike)):
-        yield _read_stage(Path(given))
+        yield _read_stage(Path(given), weights)
     elif isinstance(given, ExportedProgram):
         yield Stage(_name_dialect([given]), {"forward": given})
     elif isinstance(given, ExecutableProgram):
@@ -77,7 +96,7 @@ def _list_stages(given: Any) -> Iterator[Stage]:
         yield Stage(_name_dialect(list(given.values())), dict(given))
     elif isinstance(given, (list, tuple)):
         for each in given:
-            yield from _list_stages(each)
+            yield from _list_stages(each, weights)
     else:
         _require_program(given)
 
@@ -90,10 +109,10 @@ def _require_program(given: Any) -> None:
         )
 
 
-def _read_stage(path: Path) -> Stage:
+def _read_stage(path: Path, weights: bool) -> Stage:
     if path.suffix == ".pte":
         return Stage("executable", {}, file=read_file(path.read_bytes()))
-    methods = load(path, weights=False, by_name=True)
+    methods = load(path, weights=weights, by_name=True)
     if list(methods) == ["model"]:
         methods = {"forward": methods["model"]}
     return Stage(_name_dialect(list(methods.values())), methods)
@@ -123,7 +142,9 @@ def _name_dialect(programs: Sequence[ExportedProgram]) -> str:
 # ------------------------------------------------------------------------------------------- data
 
 
-def describe_stages(stages: Sequence[Stage], title: str, source: bool) -> dict[str, Any]:
+def describe_stages(
+    stages: Sequence[Stage], title: str, source: bool, is_diff: bool = False, profile: Any = None
+) -> dict[str, Any]:
     """The data of a page."""
     tables = Tables(source)
     methods = list(dict.fromkeys(name for stage in stages for name in _names(stage)))
@@ -146,6 +167,11 @@ def describe_stages(stages: Sequence[Stage], title: str, source: bool) -> dict[s
                 if (name, number - 1) in writers:
                     entry["links"] = link_nodes(writers[name, number - 1], writer)
             described.append(entry)
+    if is_diff:
+        note_differences(described, tables.strings.items)
+    if profile is not None and profile is not False:
+        programs = {(n, name): p for n, s in enumerate(stages) for name, p in s.methods.items()}
+        note_profile(described, programs, profile)
     return {
         "version": VERSION,
         "title": title,
@@ -154,6 +180,7 @@ def describe_stages(stages: Sequence[Stage], title: str, source: bool) -> dict[s
         "programs": described,
         "strings": tables.strings.items,
         "source": tables.sources.to_json(),
+        "diff": is_diff,
     }
 
 

@@ -60,6 +60,26 @@ def test_a_file_is_explored(lostwax, folder):
     assert lostwax("explore", "gone.pt2").code == 2
 
 
+def test_two_files_are_explored(lostwax, folder):
+    lostwax("export", "nets.py:tiny", "-o", "a.pt2")
+    lostwax("export", "nets.py:tiny", "--dynamic", "batch", "-o", "b.pt2")
+    told = lostwax("explore", "a.pt2", "b.pt2", "--measure", "-o", "d.html", "--json").json[
+        "result"
+    ]
+    assert told["stages"] == ["a.pt2", "b.pt2"]
+    assert '"seconds":{"' in (folder / "d.html").read_text()
+    (folder / "p.json").write_text('{"seconds": {"gone": 1}}')
+    for words, text in (
+        (["a.pt2", "gone.pt2"], "gone.pt2"),
+        (["a.pt2", "--profile", "p.json"], "the profile names no node of the program: it has gone"),
+        (["a.pt2", "--profile", "gone.json"], "gone.json"),
+        (["a.pt2", "b.pt2", "--lower"], "--lower shows the stages of one file, not of two"),
+    ):
+        ran = lostwax("explore", *words)
+        assert ran.code == 2
+        assert text in ran.err
+
+
 def test_a_page_is_served_until_it_is_interrupted(lostwax, folder):
     lostwax("export", "nets.py:tiny", "-o", "a.pt2")
     ours = str(Path(face.__file__).parent.parent)

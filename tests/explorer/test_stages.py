@@ -165,11 +165,18 @@ def test_memory_of_a_program_counts_what_is_alive():
         for at, first, last, _, size in memory["blocks"]
     }
     assert lives == {
-        "x": ("x", "add", 40),
+        "x": ("add", "add", 40),  # what is given is there from the first step
         "add": ("add", "cat", 40),
         "cat": ("cat", "sum_1", 80),
         "sum_1": ("sum_1", "output", 4),
     }
+
+
+def test_weights_are_no_steps(data):
+    memory = data["programs"][0]["memory"]
+    kinds = {rows(data)[at]["kind"] for at in memory["steps"]}
+    assert kinds <= {"operator", "control", "item", "size", "output"}
+    assert memory["weights"] > 0
 
 
 def test_memory_of_an_executable_is_its_plan():
@@ -283,6 +290,15 @@ def test_a_pte_file_is_its_instructions(tmp_path):
     assert sorted(b[3:] for b in page["programs"][0]["memory"]["blocks"]) == sorted(
         b[3:] for b in plan["blocks"]
     )
+
+
+def test_a_size_that_a_file_may_have_fixed_has_no_bound_of_its_own(tmp_path):
+    """A file does not say which sizes of a tensor vary."""
+    batch = {0: lostwax.Dim("batch", max=9)}
+    program = lostwax.export(torch.nn.ReLU(), (torch.randn(2, 3),), dynamic_shapes=(batch,))
+    program.to_edge().to_executable().save(tmp_path / "x.pte")
+    page = lostwax.explore(tmp_path / "x.pte").data
+    assert {r["type"] for r in rows(page)} == {"f32[9, 3] at most", ""}
 
 
 class _Attention(torch.nn.Module):

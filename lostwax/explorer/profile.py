@@ -1,0 +1,175 @@
+"""How long nodes take, and how far their values are from those of another program: read from a
+file, or measured here with the example.
+
+A profile is `{"seconds": {node: seconds}, "errors": {node: error}}`, either of which may be left
+out. Nodes have the names that the page shows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import Interpreter, Node
+from torch.utils import _pytree as pytree
+
+from lostwax.checking.result import state_values
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.run.module import call_convention
+
+TABLES = ("seconds", "errors")
+RUNS = 5
+Profile = dict[str, dict[str, float]]
+
+
+def read_profile(given: Any) -> Profile:
+    """A profile of a user: a mapping, or the path of a JSON file."""
+    if isinstance(given, (str, os.PathLike)):
+        try:
+            given = json.loads(Path(given).read_text("utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{given} is no profile: {error}") from None
+    is_table = isinstance(given, Mapping) and given and set(given) <= set(TABLES)
+    if not is_table or not all(map(_is_column, given.values())):
+        raise ValueError(
+            "a profile is a dict of numbers by the names of nodes, or a JSON file of one\n"
+            '  instead: {"seconds": {"conv2d": 0.001}, "errors": {"conv2d": 1e-6}}'
+        )
+    return {name: dict(given.get(name, ())) for name in TABLES}
+
+
+def _is_column(given: Any) -> bool:
+    """Numbers that are none, as infinity, cannot stand in a page."""
+    return isinstance(given, Mapping) and all(
+        isinstance(value, (int, float)) and 0 <= value < float("inf") for value in given.values()
+    )
+
+
+def note_profile(
+    entries: list[dict[str, Any]], programs: Mapping[tuple[int, str], ExportedProgram], given: Any
+) -> None:
+    """Note the profile in each program of a page; True: measure it."""
+    told = None if given is True else read_profile(given)
+    for entry in entries:
+        found = told or _measure(entries, entry, programs)
+        entry["profile"] = _number(found, entry["columns"]["name"])
+    if any(table for entry in entries for table in entry["profile"].values()):
+        return
+    if told is None:
+        raise ValueError(
+            "nothing can be measured: a .pte file has no example\n"
+            "  instead: a profile of your own, as a dict or a JSON file"
+        )
+    named = ", ".join([name for table in told.values() for name in table][:3])
+    raise ValueError(f"the profile names no node of the program: it has {named or 'no numbers'}")
+
+
+def _measure(
+    entries: list[dict[str, Any]],
+    entry: dict[str, Any],
+    programs: Mapping[tuple[int, str], ExportedProgram],
+) -> Profile:
+    """The times of a program, and if it is compared with another, the errors against that."""
+    found: Profile = {table: {} for table in TABLES}
+    method = entry["method"]
+    program, first = programs.get((entry["stage"], method)), programs.get((0, method))
+    if program is None:
+        return found
+    found["seconds"] = measure_seconds(program)
+    if "changes" in entry and "links" in entry and first is not None:
+        (other,) = (e for e in entries if (e["stage"], e["method"]) == (0, method))
+        names, others = entry["columns"]["name"], other["columns"]["name"]
+        pairs = [
+            (others[origin], names[at])
+            for at, origin in enumerate(entry["links"])
+            if origin >= 0 and entry["columns"]["graph"][at] == 0
+        ]
+        found["errors"] = measure_errors(first, program, pairs)
+    return found
+
+
+def _number(profile: Profile, names: list[str]) -> dict[str, dict[int, float]]:
+    """The profile by the numbers of nodes; of several of one name, that of the outermost graph."""
+    numbers: dict[str, int] = {}
+    for at, name in enumerate(names):
+        numbers.setdefault(name, at)
+    return {
+        table: {numbers[n]: float(value) for n, value in profile[table].items() if n in numbers}
+        for table in TABLES
+    }
+
+
+# ---------------------------------------------------------------------------------------- measuring
+
+
+class _Stopwatch(Interpreter):
+    """Runs a graph, and notes how long each node takes."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        super().__init__(program.graph_module)
+        self.seconds: dict[str, float] = {}
+        self.values: dict[str, list[torch.Tensor]] | None = None
+        """What nodes computed, if somebody wants to know."""
+
+    def run_node(self, n: Node) -> Any:
+        start = time.perf_counter()
+        value = super().run_node(n)
+        if n.op != "call_function":
+            return value
+        leaves = [t for t in pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
+        if any(t.is_cuda for t in leaves):
+            torch.cuda.synchronize()
+        self.seconds[n.name] = time.perf_counter() - start
+        if self.values is not None:
+            self.values[n.name] = [t.detach().to("cpu", torch.float64, copy=True) for t in leaves]
+        return value
+
+
+def measure_seconds(program: ExportedProgram) -> dict[str, float]:
+    """How long each node takes with the example: the median of several runs, after one that does
+    not count."""
+    runs = [_run(program).seconds for _ in range(RUNS + 1)][1:]
+    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+
+def measure_errors(
+    a: ExportedProgram, b: ExportedProgram, pairs: list[tuple[str, str]]
+) -> dict[str, float]:
+    """How far the values of `b` are from those of `a`, both run with the example of `a`: for each
+    pair of nodes the greatest difference, divided by the greatest value of `a`."""
+    ours = _run(a, keep=True).values or {}
+    theirs = _run(b, example=a.example_inputs, keep=True).values or {}
+    found = {}
+    for name, other in pairs:
+        values = list(zip(ours.get(name, ()), theirs.get(other, ()), strict=False))
+        if values and all(x.shape == y.shape and x.numel() for x, y in values):
+            error = max(_distance(x, y) for x, y in values)
+            found[other] = min(error, 1e30)  # a page has no infinity
+    return found
+
+
+def _distance(x: torch.Tensor, y: torch.Tensor) -> float:
+    difference = torch.where(x == y, 0.0, (x - y).abs()).nan_to_num(nan=float("inf")).max()
+    return float(difference / x.abs().nan_to_num().max().clamp(min=1e-30))
+
+
+def _run(program: ExportedProgram, example: Any = None, keep: bool = False) -> _Stopwatch:
+    example = example or program.example_inputs
+    if example is None:
+        raise ValueError(
+            "the program has no example inputs, with which it could be measured\n"
+            "  instead: a profile of your own, as a dict or a JSON file"
+        )
+    inputs = call_convention(program, True).bind(*example)
+    watch = _Stopwatch(program)
+    watch.values = {} if keep else None
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(0)
+        watch.run(*state_values(program), *inputs)
+    return watch

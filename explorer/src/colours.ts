@@ -1,10 +1,11 @@
-// What the colours of boxes say: what operators are for, who computes them, their dtype, their size.
+// What the colours of boxes say: what operators are for, who computes them, their dtype, their size; how
+// they differ from another program; how long they took, how wrong they are.
 
-import type { Program } from "./data";
+import { CHANGED, ONLY_HERE, type Program } from "./data";
 import { categoryOf, wheel } from "./theme";
 import type { Item } from "./tree";
 
-export type ColourBy = "operators" | "delegates" | "dtypes" | "memory";
+export type ColourBy = "operators" | "delegates" | "dtypes" | "memory" | "differences" | "latency" | "errors";
 
 export interface Colours {
   of(item: Item): string | null;
@@ -16,6 +17,9 @@ export interface Colours {
 export function choicesFor(program: Program): ColourBy[] {
   const choices: ColourBy[] = ["operators", "dtypes", "memory"];
   if (program.nodes.some((n) => n.kind === "delegate")) choices.unshift("delegates");
+  if (Object.keys(program.profile?.errors ?? {}).length) choices.unshift("errors");
+  if (Object.keys(program.profile?.seconds ?? {}).length) choices.unshift("latency");
+  if (program.changes) choices.unshift("differences");
   return choices;
 }
 
@@ -23,6 +27,9 @@ export function coloursBy(by: ColourBy, program: Program): Colours {
   if (by === "delegates") return byDelegates(program);
   if (by === "dtypes") return byDtypes(program);
   if (by === "memory") return byMemory(program);
+  if (by === "differences") return byDifferences(program);
+  if (by === "latency") return byLatency(program);
+  if (by === "errors") return byErrors(program);
   const legend = new Map<string, string>();
   for (const node of program.nodes) {
     if (node.kind === "operator" || node.kind === "control" || node.kind === "delegate") legend.set(categoryOf(node).name, categoryOf(node).hue);
@@ -47,13 +54,19 @@ function byDelegates(program: Program): Colours {
     if (item.node?.kind === "delegate") return hue(item.node.target);
     return item.role === "node" && item.node?.kind === "operator" ? LEFT : null;
   };
-  const known = new Map<Item, [string, number][]>();
-  const parts = (item: Item): [string, number][] => {
+  const parts = countInside((each) => (each.node && (each.node.kind === "operator" || (each.node.kind === "delegate" && !each.children.length)) ? of(each) : null));
+  return { of, parts, legend: [...backends.map((b): [string, string] => [b, hue(b)]), ["the runtime's kernels", LEFT]] };
+}
+
+/** For a group, how many boxes inside have each colour. */
+function countInside(of: (item: Item) => string | null): (item: Item) => [string, number][] {
+  const known = new WeakMap<Item, [string, number][]>();
+  return (item) => {
     let found = known.get(item);
     if (!found) {
       const counts = new Map<string, number>();
       const walk = (each: Item): void => {
-        const colour = each.node && (each.node.kind === "operator" || (each.node.kind === "delegate" && !each.children.length)) ? of(each) : null;
+        const colour = of(each);
         if (colour) counts.set(colour, (counts.get(colour) ?? 0) + 1);
         each.children.forEach(walk);
       };
@@ -62,7 +75,18 @@ function byDelegates(program: Program): Colours {
     }
     return found;
   };
-  return { of, parts, legend: [...backends.map((b): [string, string] => [b, hue(b)]), ["the runtime's kernels", LEFT]] };
+}
+
+const GONE = "#e03131", NEW = "#2f9e44", OTHER = "#f08c00";
+
+function byDifferences(program: Program): Colours {
+  const only = program.stage === 0 ? GONE : NEW;
+  const of = (item: Item): string | null => {
+    const change = item.node ? program.changes?.[item.node.id] : undefined;
+    return change === ONLY_HERE ? only : change === CHANGED ? OTHER : null;
+  };
+  const legend: [string, string][] = [["only in the first", GONE], ["only in the second", NEW], ["in both, changed", OTHER]];
+  return { of, parts: countInside(of), legend };
 }
 
 function byDtypes(program: Program): Colours {
@@ -89,4 +113,34 @@ function byMemory(program: Program): Colours {
     },
     legend: [["< 1% of the greatest", HEAT[0]!], ["< 10%", HEAT[1]!], ["< 40%", HEAT[2]!], ["the greatest", HEAT[3]!]],
   };
+}
+
+/** Colours by a number of each node, which groups have, too: of those inside. */
+function byHeat(values: Record<string, number>, join: (a: number, b: number) => number, limits: number[], names: string[]): Colours {
+  const known = new WeakMap<Item, number>();
+  const valueOf = (item: Item): number => {
+    let found = known.get(item);
+    if (found === undefined) {
+      found = item.children.reduce((sum, each) => join(sum, valueOf(each)), (item.node && values[item.node.id]) ?? 0);
+      known.set(item, found);
+    }
+    return found;
+  };
+  return {
+    of: (item) => {
+      const value = item.isOpen && item.children.length ? 0 : valueOf(item);
+      return value > 0 ? HEAT[limits.filter((limit) => value >= limit).length]! : null;
+    },
+    legend: names.map((name, i) => [name, HEAT[i]!]),
+  };
+}
+
+function byLatency(program: Program): Colours {
+  const { seconds } = program.profile!;
+  const total = Object.values(seconds).reduce((a, b) => a + b, 0);
+  return byHeat(seconds, (a, b) => a + b, [0.01, 0.05, 0.2].map((part) => part * total), ["< 1% of the time", "< 5%", "< 20%", "more"]);
+}
+
+function byErrors(program: Program): Colours {
+  return byHeat(program.profile!.errors, Math.max, [1e-5, 1e-3, 1e-1], ["error < 1e-5", "< 1e-3", "< 0.1", "more"]);
 }

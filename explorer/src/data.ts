@@ -48,6 +48,15 @@ export interface Memory {
   arena: number;
 }
 
+/** How long nodes took, and how far they are from another program: of those that are known. */
+export interface Profile {
+  seconds: Record<string, number>;
+  errors: Record<string, number>;
+}
+
+/** Of two programs side by side: what a node is to the other program. */
+export const SAME = 0, CHANGED = 1, ONLY_HERE = 2;
+
 interface RawProgram {
   label: string;
   stage: number;
@@ -60,10 +69,13 @@ interface RawProgram {
   memory: Memory;
   links?: number[];
   kernels?: Record<string, string[]>;
+  changes?: number[];
+  profile?: Profile;
 }
 
 interface RawPage {
   version: number;
+  diff?: boolean;
   title: string;
   methods: string[];
   stages: string[];
@@ -125,9 +137,13 @@ export interface Program {
   links: number[] | null;
   /** Of an executable: the kernels that compute a node. */
   kernels: Record<string, string[]> | null;
+  changes: number[] | null;
+  profile: Profile | null;
 }
 
 export interface Page {
+  /** Are the stages two programs, and their differences asked for? */
+  diff: boolean;
   title: string;
   methods: string[];
   stages: string[];
@@ -180,6 +196,8 @@ function readProgram(raw: RawProgram, index: number, strings: string[]): Program
     memory: raw.memory,
     links: raw.links ?? null,
     kernels: raw.kernels ?? null,
+    changes: raw.changes ?? null,
+    profile: raw.profile ?? null,
   };
 }
 
@@ -187,6 +205,7 @@ export function readPage(text: string): Page {
   const raw = JSON.parse(text) as RawPage;
   const { files, frames, stacks } = raw.source;
   return {
+    diff: raw.diff ?? false,
     title: raw.title,
     methods: raw.methods,
     stages: raw.stages,
@@ -239,4 +258,9 @@ export function showBytes(bytes: number): string {
 
 export function showRange(symbol: SymbolInfo): string {
   return `${symbol.lo ?? "−∞"} … ${symbol.hi ?? "∞"}`;
+}
+
+export function showSeconds(seconds: number): string {
+  if (seconds >= 1) return `${seconds.toFixed(2)} s`;
+  return seconds >= 1e-3 ? `${(seconds * 1e3).toFixed(2)} ms` : `${(seconds * 1e6).toFixed(1)} µs`;
 }

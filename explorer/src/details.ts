@@ -1,6 +1,6 @@
 // The panel at the right: what is known of the node or group that is selected, or of the program.
 
-import { counterparts, type Frame, type Node, type Page, type Program, showBytes, showRange } from "./data";
+import { CHANGED, counterparts, type Frame, type Node, ONLY_HERE, type Page, type Program, showBytes, showRange, showSeconds } from "./data";
 import { h, section } from "./dom";
 import { countOperators } from "./operators";
 import { categoryOf, wheel } from "./theme";
@@ -11,12 +11,15 @@ export interface Jumps {
   toNode(program: Program, node: number): void;
   toItem(item: Item): void;
   findOperator(target: string): void;
+  /** The address of an item: what comes after the # of this page. */
+  address(item: Item): string;
 }
 
 export function showDetails(page: Page, view: View, item: Item | null, jumps: Jumps): HTMLElement[] {
   if (!item) return showProgram(page, view.program, jumps);
-  if (item.role === "node" && item.node) return showNode(page, view, item.node, jumps);
-  return showGroup(page, view, item, jumps);
+  const found = item.role === "node" && item.node ? showNode(page, view, item.node, jumps) : showGroup(page, view, item, jumps);
+  found[0]!.firstElementChild!.append(h("a", { class: "here-link", href: jumps.address(item), title: "A link to this: copy its address" }, "# link"));
+  return found;
 }
 
 function link(text: string, title: string, click: () => void, className = "link"): HTMLElement {
@@ -43,6 +46,7 @@ function showNode(page: Page, view: View, node: Node, jumps: Jumps): HTMLElement
   const facts: [string, HTMLElement | string][] = [];
   if (node.type) facts.push(["type", h("code", { "data-name": "type" }, node.type)]);
   if (node.bytes > 0) facts.push(["size", showBytes(node.bytes)]);
+  facts.push(...showProfile(program, [node]));
   const modules = modulePath(program, node.module);
   if (modules) facts.push(["module", h("code", {}, modules)]);
   if (isState(node) && node.note) facts.push([node.kind, h("code", {}, node.note)]);
@@ -50,6 +54,7 @@ function showNode(page: Page, view: View, node: Node, jumps: Jumps): HTMLElement
   const used = symbolsIn(program, node.type);
   if (used.length) found.push(section("Sizes that vary", symbolTable(used)));
   if (!isState(node) && node.note) found.push(section("Not delegated", h("p", { class: "warn" }, node.note)));
+  found.push(...showChange(page, program, node));
   const frames = page.frames(node.stack);
   if (frames.length) found.push(showSource(frames));
   if (node.call) found.push(section("Call", h("pre", { class: "call" }, node.call)));
@@ -150,6 +155,7 @@ function showGroup(page: Page, view: View, item: Item, jumps: Jumps): HTMLElemen
   if (state.count) facts.push(["weights", `${state.count} · ${showBytes(state.bytes)}`]);
   if (graph?.backend) facts.push(["payload", showBytes(graph.bytes ?? 0)]);
   if (item.node?.type) facts.push(["type", h("code", {}, item.node.type)]);
+  facts.push(...showProfile(program, nodes));
   found.push(table(facts));
   if (item.node) {
     const frames = page.frames(item.node.stack);
@@ -196,11 +202,14 @@ function showProgram(page: Page, program: Program, jumps: Jumps): HTMLElement[] 
   const weights = nodes.filter(isState);
   if (weights.length) facts.push(["weights", `${weights.length} · ${showBytes(memory.weights)}`]);
   if (memory.arena) facts.push(["memory", showBytes(memory.arena)]);
+  facts.push(...showProfile(program, nodes));
   const found = [
     h("header", {}, h("div", { class: "kicker" }, program.label), h("h2", { "data-name": "title" }, page.title), h("code", { class: "path" }, program.modules[0]?.kind || program.method)),
     table(facts),
   ];
+  found.push(...showDifferences(page, program, jumps));
   if (program.symbols.length) found.push(section("Sizes that vary", symbolTable(program.symbols)));
+  found.push(...showSlowest(program, jumps));
   found.push(...showDelegation(program, jumps));
   const inputs = nodes.filter((n) => n.kind === "input" && n.graph === 0);
   found.push(...showValues("Inputs", inputs, program, jumps));
@@ -247,6 +256,58 @@ function showDelegation(program: Program, jumps: Jumps): HTMLElement[] {
         ]
       : []),
   ];
+}
+
+// ---- differences and profiles
+
+/** What a node is in the other program, if it is another there. */
+function showChange(page: Page, program: Program, node: Node): HTMLElement[] {
+  const change = program.changes?.[node.id];
+  if (!change) return [];
+  if (change === ONLY_HERE) return [section("Differs", h("p", { class: "warn", "data-name": "change" }, `only in ${program.label}`))];
+  const other = page.programs.find((p) => p.method === program.method && p !== program)!;
+  const [id] = counterparts(page, program, node.id, other);
+  const there = id === undefined ? null : other.nodes[id]!;
+  const lines = there ? [there.type !== node.type && there.type, there.call !== node.call && there.call].filter(Boolean) : [];
+  return [section("Differs", h("p", { class: "warn", "data-name": "change" }, lines.length ? `in ${other.label}` : "it reads other values"), ...lines.map((text) => h("pre", { class: "call" }, text || "")))];
+}
+
+function showDifferences(page: Page, program: Program, jumps: Jumps): HTMLElement[] {
+  if (!program.changes) return [];
+  const pairs = page.programs.filter((p) => p.method === program.method);
+  const rows = pairs.flatMap((p) => {
+    const nodes = p.nodes.filter((n) => p.changes?.[n.id] === ONLY_HERE || (p === program && p.changes?.[n.id] === CHANGED));
+    return nodes.map((node) => ({ p, node, told: p.changes![node.id] === CHANGED ? "changed" : `only in ${p.label}` }));
+  });
+  const list = rows.slice(0, 60).map(({ p, node, told }) => h("li", {}, link(node.name, node.target, () => jumps.toNode(p, node.id)), h("span", { class: "type" }, told)));
+  return [
+    section(
+      "Differences",
+      h("p", { class: "muted", "data-name": "differences" }, rows.length ? `${rows.length} node${rows.length > 1 ? "s" : ""}` : "none: both compute the same"),
+      h("ul", { class: "values" }, ...list, rows.length > 60 && h("li", { class: "muted" }, `and ${rows.length - 60} more`)),
+      h("p", { class: "muted" }, "Weights are compared by their types, not by their values."),
+    ),
+  ];
+}
+
+function showProfile(program: Program, nodes: Node[]): [string, string][] {
+  const { seconds = {}, errors = {} } = program.profile ?? {};
+  const found: [string, string][] = [];
+  const time = nodes.reduce((sum, n) => sum + (seconds[n.id] ?? 0), 0);
+  const total = Object.values(seconds).reduce((a, b) => a + b, 0);
+  if (time) found.push(["time", time < total ? `${showSeconds(time)} · ${((100 * time) / total).toFixed(1)}%` : showSeconds(time)]);
+  const known = nodes.map((n) => errors[n.id]).filter((e) => e !== undefined);
+  if (known.length) found.push(["error", known.reduce((a, b) => Math.max(a, b), 0).toExponential(1)]);
+  return found;
+}
+
+function showSlowest(program: Program, jumps: Jumps): HTMLElement[] {
+  const all = Object.entries(program.profile?.seconds ?? {}).sort((a, b) => b[1] - a[1]);
+  const rows = all.slice(0, 10).map(([id, time]) => {
+    const node = program.nodes[Number(id)]!;
+    return h("li", {}, h("i", { class: "dot", style: `background:${categoryOf(node).hue}` }), link(node.name, node.target, () => jumps.toNode(program, node.id)), h("span", { class: "type" }, showSeconds(time)));
+  });
+  return rows.length ? [section("Slowest", h("ul", { class: "values", "data-name": "slowest" }, ...rows))] : [];
 }
 
 // ---- symbols

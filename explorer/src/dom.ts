@@ -23,6 +23,23 @@ export function section(title: string, ...children: Child[]): HTMLElement {
   return h("section", {}, h("h3", {}, title), ...children);
 }
 
+/** Texts that are cut to fit are told in full when somebody points at them. */
+export function showCutTexts(root: HTMLElement): void {
+  root.addEventListener("pointerover", (e) => {
+    const element = e.target as HTMLElement;
+    if (!element.title && element.clientWidth > 0 && element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).textOverflow === "ellipsis") {
+      element.title = element.textContent ?? "";
+    }
+  });
+}
+
+/** Offers a file for download. */
+export function save(content: Blob, name: string): void {
+  const href = URL.createObjectURL(content);
+  h("a", { href, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 1000);
+}
+
 /** A list of which only the rows in sight are elements. */
 export class Rows<T> {
   readonly element = h("div", { class: "rows", tabindex: 0, role: "listbox" });

@@ -15,6 +15,7 @@ const KEYS: [string, string][] = [
   ["c", "compare stages side by side"],
   ["m", "memory over the program's life"],
   ["a", "show weights and items of tuples, too"],
+  ["[ ]", "show or hide the panels"],
   ["t", "light or dark"],
   ["Esc", "clear the search, or the selection"],
 ];

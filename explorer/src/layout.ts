@@ -14,6 +14,8 @@ export interface Size {
   h: number;
 }
 
+export type Box = Point & Size;
+
 /** What goes from one child of a group to another; null stands for what is outside. */
 export interface Link {
   from: Item | null;
@@ -47,7 +49,9 @@ export const HEADER = 34;
 const PAD = 18;
 const NODE_HEIGHT = 40;
 const GROUP_HEIGHT = 50;
-const RANK_GAP = 38;
+const RANK_GAP = 38, GAP = 26;
+/** How far lines stay from the edge of their group: half of what is written along them. */
+const EDGE = 50;
 /** How many ranks all lines of a group together may pass: the layout takes time for each. */
 const MOST_PASSED = 120;
 const FEWEST_FAR = 4;
@@ -134,7 +138,7 @@ export class Layouts {
   }
 
   /** Where an item lies in the whole drawing; null if it is inside of a folded one. */
-  place(item: Item): (Point & Size) | null {
+  place(item: Item): Box | null {
     let x = 0, y = 0;
     for (let each = item; each.parent; each = each.parent) {
       if (!each.parent.isOpen) return null;
@@ -153,7 +157,7 @@ export function subText(item: Item): string {
   return item.sub ? `${item.sub} · ${ops}` : ops;
 }
 
-const sizes = new Map<Item, Size>();
+const sizes = new WeakMap<Item, Size>();
 
 function boxSize(item: Item): Size {
   let found = sizes.get(item);
@@ -244,32 +248,78 @@ function arrange(children: Item[], links: Link[], sizeOf: SizeOf): Placed {
 function arrangeByDagre(sizes: Size[], ends: (readonly [number, number])[], drawn: boolean[]): Arranged {
   const g = new dagre.graphlib.Graph({ multigraph: false });
   const many = sizes.length > 60;
-  g.setGraph({ rankdir: "TB", nodesep: 26, ranksep: RANK_GAP, edgesep: 12, ranker: many ? "tight-tree" : "network-simplex" });
+  g.setGraph({ rankdir: "TB", nodesep: GAP, ranksep: RANK_GAP, edgesep: 12, ranker: many ? "tight-tree" : "network-simplex" });
   g.setDefaultEdgeLabel(() => ({}));
-  sizes.forEach(({ w, h }, i) => g.setNode(String(i), { width: w, height: h }));
+  const joined = new Set(ends.flatMap((pair, i) => (drawn[i] ? pair : [])));
+  const alone = new Set(sizes.map((_, i) => i).filter((i) => !joined.has(i)));
+  sizes.forEach(({ w, h }, i) => alone.has(i) || g.setNode(String(i), { width: w, height: h }));
   const name = (end: number): string => (end === -1 ? IN : end === -2 ? OUT : String(end));
   ends.forEach(([from, to], i) => {
     if (!drawn[i]) return;
     for (const end of [from, to]) if (end < 0 && !g.hasNode(name(end))) g.setNode(name(end), { width: 1, height: 1 });
     g.setEdge(name(from), name(to), { weight: from >= 0 && to >= 0 ? 2 : 1 });
   });
-  dagre.layout(g);
+  // What comes in comes from the top, and what goes out goes to the bottom, past all boxes: without
+  // this, dagre begins a line beside the box that reads it, and it would cross those above.
+  const hasIn = g.hasNode(IN), hasOut = g.hasNode(OUT);
+  for (const i of many ? [] : joined) {
+    if (i < 0) continue;
+    if (hasIn && g.inEdges(String(i))?.length === 0) g.setEdge(IN, String(i), { weight: 0 });
+    if (hasOut && g.outEdges(String(i))?.length === 0) g.setEdge(String(i), OUT, { weight: 0 });
+  }
+  if (alone.size < sizes.length) dagre.layout(g);
   const { width = 0, height = 0 } = g.graph() as { width?: number; height?: number };
-  return {
-    w: width,
+  const bends = ends.map(([from, to], i): Point[] | null => {
+    if (!drawn[i]) return null;
+    const edge = g.edge(name(from), name(to)) as { points?: Point[] } | undefined;
+    return (edge?.points ?? []).slice(1, -1);
+  });
+  // The size that dagre tells is that of the boxes: lines that go around them may leave it.
+  const xs = bends.flatMap((points) => points?.map((p) => p.x) ?? []);
+  const left = xs.reduce((least, x) => Math.min(least, x - EDGE), 0);
+  const right = xs.reduce((most, x) => Math.max(most, x + EDGE), width);
+  const at = sizes.map(({ w, h }, i) => {
+    const { x, y } = alone.has(i) ? { x: 0, y: 0 } : (g.node(String(i)) as Point);
+    return { x: x - w / 2 - left, y: y - h / 2 };
+  });
+  const found: Arranged = {
+    w: right - left,
     h: height,
-    at: sizes.map(({ w, h }, i) => {
-      const { x, y } = g.node(String(i)) as Point;
-      return { x: x - w / 2, y: y - h / 2 };
-    }),
-    bends: ends.map(([from, to], i) => {
-      if (!drawn[i]) return null;
-      const edge = g.edge(name(from), name(to)) as { points?: Point[] } | undefined;
-      return (edge?.points ?? []).slice(1, -1);
-    }),
-    inX: g.hasNode(IN) ? (g.node(IN).x as number) : width / 2,
-    outX: g.hasNode(OUT) ? (g.node(OUT).x as number) : width / 2,
+    at,
+    bends: bends.map((points) => points && points.map(({ x, y }) => ({ x: x - left, y }))),
+    inX: (g.hasNode(IN) ? (g.node(IN).x as number) : width / 2) - left,
+    outX: (g.hasNode(OUT) ? (g.node(OUT).x as number) : width / 2) - left,
   };
+  if (alone.size) addRows(found, sizes, alone);
+  return found;
+}
+
+/** Boxes without lines lie in rows above the others, about as wide as these. */
+function addRows(found: Arranged, sizes: Size[], alone: Set<number>): void {
+  const least = Math.sqrt([...alone].reduce((sum, i) => sum + (sizes[i]!.w + GAP) * (sizes[i]!.h + GAP) * 2, 0));
+  const most = Math.max(found.w, least);
+  let x = 0, y = 0, tall = 0, wide = 0;
+  for (const i of alone) {
+    const { w, h } = sizes[i]!;
+    if (x > 0 && x + w > most) {
+      x = 0;
+      y += tall + GAP;
+      tall = 0;
+    }
+    found.at[i] = { x, y };
+    x += w + GAP;
+    wide = Math.max(wide, x - GAP);
+    tall = Math.max(tall, h);
+  }
+  const isAll = alone.size === sizes.length;
+  const down = isAll ? 0 : y + tall + RANK_GAP, right = Math.max(0, (wide - found.w) / 2);
+  if (isAll) found.h = y + tall;
+  else found.h += down;
+  found.w = Math.max(found.w, wide);
+  found.at = found.at.map((p, i) => (alone.has(i) ? p : { x: p.x + right, y: p.y + down }));
+  found.bends = found.bends.map((points) => points && points.map((p) => ({ x: p.x + right, y: p.y + down })));
+  found.inX += right;
+  found.outX += right;
 }
 
 /** The links that are drawn as lines: all, unless they pass too many ranks; then the shorter ones. */

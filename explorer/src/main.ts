@@ -4,7 +4,7 @@ import "./style.css";
 import { choicesFor, type ColourBy, coloursBy } from "./colours";
 import { counterparts, type Page, type Program, readPage, showRange } from "./data";
 import { histogram, type Jumps, showDetails } from "./details";
-import { button, h } from "./dom";
+import { button, h, save, showCutTexts } from "./dom";
 import { showHelp } from "./help";
 import type { Point, Wire } from "./layout";
 import { MemoryChart } from "./memory";
@@ -51,7 +51,14 @@ class App {
     if (!last) throw new Error("there is no program");
     this.addPane(programs.length > 1 && page.stages.at(-1) === "executable" ? last : programs[0]!);
     document.addEventListener("keydown", (e) => this.key(e));
+    document.addEventListener("pointerdown", (e) => {
+      if (!this.query.parentElement!.contains(e.target as Element)) this.results.hidden = true;
+    });
+    window.addEventListener("hashchange", () => this.followAddress());
+    showCutTexts(root);
     this.refresh();
+    if (page.diff) this.toggleCompare();
+    this.followAddress();
   }
 
   get view(): View {
@@ -75,7 +82,7 @@ class App {
         e.preventDefault();
       } else if (e.key === "Escape") this.clearSearch();
       else if (e.key === "ArrowDown" || e.key === "ArrowUp") {
-        this.nextMatch(e.key === "ArrowDown" ? 1 : -1);
+        this.nextMatch(e.key === "ArrowDown" ? 1 : -1, true);
         e.preventDefault();
       }
       e.stopPropagation();
@@ -87,8 +94,9 @@ class App {
       h(
         "header",
         { class: "bar" },
-        h("span", { class: "mark", title: "lostwax explorer" }, h("i", {}), "lostwax"),
-        h("h1", {}, page.title),
+        button("", "Modules and operators ([)", () => this.togglePanel("left"), "left"),
+        h("span", { class: "mark", title: "lostwax explorer" }, h("i", {}), h("span", {}, "lostwax")),
+        h("h1", { title: page.title }, page.title),
         page.methods.length > 1 && methods,
         h("div", { class: "search" }, this.query, h("kbd", {}, "/"), this.results),
         h(
@@ -99,27 +107,29 @@ class App {
           button("All nodes", "Show weights and items of tuples, too (a)", () => this.toggleAll(), "all"),
           button("◐", "Light or dark (t)", () => this.toggleTheme(), "theme"),
           button("?", "Help (?)", () => showHelp(this.root), "help"),
+          button("", "What is known of the selection (])", () => this.togglePanel("right"), "right"),
         ),
       ),
       h(
         "div",
         { class: "body" },
-        h("aside", { class: "left" }, h("div", { class: "tabs", role: "tablist" }, tab("modules", "Modules"), tab("operators", "Operators")), this.outline.element, this.operators),
+        h("aside", { class: "left", id: "left" }, h("div", { class: "tabs", role: "tablist" }, tab("modules", "Modules"), tab("operators", "Operators")), this.outline.element, this.operators),
         h(
           "div",
           { class: "middle" },
           this.stage,
           h(
             "div",
-            { class: "float" },
+            { class: "tools" },
             h("div", { class: "group" }, button("−", "Zoom out (-)", () => this.view.zoom(1 / 1.3)), button("+", "Zoom in (+)", () => this.view.zoom(1.3)), button("Fit", "All of it (f)", () => this.view.fitAll())),
             h("div", { class: "group" }, button("Fold", "Fold everything (0)", () => this.foldAll()), button("Unfold", "Unfold one level more (u)", () => this.unfoldLevel(), "unfold")),
+            h("div", { class: "group" }, button("SVG", "Save the drawing as SVG", () => this.saveSvg(), "svg"), button("PNG", "Save the drawing as PNG", () => void this.savePng(), "png")),
             h("div", { class: "group" }, this.colour),
             this.legend,
           ),
           this.memory.element,
         ),
-        h("aside", { class: "right" }, this.details),
+        h("aside", { class: "right", id: "right" }, this.details),
       ),
       this.tip,
     );
@@ -145,7 +155,7 @@ class App {
     if (programs.length > 1) {
       stages = h("select", { "aria-label": "Stage", title: "Stage", change: () => this.setStage(pane, Number(stages!.value)) }) as HTMLSelectElement;
     }
-    const element = h("div", { class: "pane" }, view.canvas, stages && h("div", { class: "stage-choice" }, stages));
+    const element = h("div", { class: "pane" }, stages && h("div", { class: "stage-choice" }, stages), view.element);
     const pane: Pane = { view, element, stages };
     this.panes.push(pane);
     element.classList.toggle("active", this.panes.length === 1);
@@ -195,29 +205,67 @@ class App {
     this.refresh();
   }
 
+  // ---- addresses: #node=add_1, with the method and the stage where there are several
+
+  private address(item: Item): string {
+    const { program } = this.view;
+    const parts = new URLSearchParams();
+    if (this.page.methods.length > 1) parts.set("method", program.method);
+    if (this.programs().length > 1) parts.set("stage", String(program.stage));
+    if (item.role === "node" && item.node) parts.set("node", item.node.name);
+    else parts.set("module", item.path);
+    return `#${parts}`;
+  }
+
+  private noteAddress(item: Item | null): void {
+    try {
+      history.replaceState(null, "", item ? this.address(item) : location.pathname + location.search);
+    } catch {
+      // The frame of a notebook has no address.
+    }
+  }
+
+  private followAddress(): void {
+    const parts = new URLSearchParams(location.hash.slice(1));
+    const method = parts.get("method"), stage = Number(parts.get("stage") ?? 0);
+    const name = parts.get("node"), path = parts.get("module");
+    if (name === null && path === null) return;
+    if (method && method !== this.method && this.page.methods.includes(method)) this.setMethod(method);
+    const program = this.programs().find((p) => p.stage === stage) ?? this.view.program;
+    const node = program.nodes.find((n) => n.name === name);
+    if (node) return this.jumps.toNode(program, node.id);
+    if (program !== this.view.program) this.show(program);
+    const item = path && this.view.tree.items.find((i) => i.role !== "node" && i.path === path);
+    if (item) this.view.focusItem(item);
+  }
+
   // ---- what the panels show
 
   readonly jumps: Jumps = {
     toNode: (program, node) => {
-      const pane = this.panes.find((p) => p.view.program === program);
-      if (pane) this.activate(pane);
-      else {
-        this.view.setProgram(program);
-        this.fillStages(this.active);
-        this.setColours(null);
-      }
+      this.show(program);
       if (this.view.focusNode(node)) return;
       // A weight, or another node that is not drawn by itself.
       this.view.setShowAll(true);
       this.view.focusNode(node);
     },
     toItem: (item) => this.view.focusItem(item),
+    address: (item) => this.address(item),
     findOperator: (target) => {
       this.query.value = target;
       this.search();
       this.results.hidden = true;
     },
   };
+
+  /** Shows a program in the pane that has it, or in the active one. */
+  private show(program: Program): void {
+    const pane = this.panes.find((p) => p.view.program === program);
+    if (pane) return this.activate(pane);
+    this.view.setProgram(program);
+    this.fillStages(this.active);
+    this.setColours(null);
+  }
 
   private refresh(): void {
     this.outline.update(this.view);
@@ -234,6 +282,7 @@ class App {
 
   private selected(pane: Pane, item: Item | null): void {
     this.activate(pane);
+    this.noteAddress(item);
     for (const other of this.panes) {
       if (other === pane) continue;
       const nodes = item?.role === "node" && item.node ? counterparts(this.page, pane.view.program, item.node.id, other.view.program) : [];
@@ -248,7 +297,7 @@ class App {
   }
 
   private hover(pane: Pane, item: Item | null, wire: Wire | null, at: Point): void {
-    const parts = wire ? this.describeWire(pane.view.program, wire) : item && pane.view.camera.k < 0.45 ? [item.label, item.node?.type ?? item.sub] : [];
+    const parts = wire ? this.describeWire(pane.view.program, wire) : item && pane.view.hidesText(item) ? [item.label, item.node?.type ?? item.sub].filter(Boolean) : [];
     this.tip.hidden = parts.length === 0;
     if (!parts.length) return;
     this.tip.replaceChildren(...parts.map((text, i) => h("div", { class: i ? "muted" : "" }, text)));
@@ -320,17 +369,19 @@ class App {
     this.results.replaceChildren(h("div", { class: "muted head", "data-name": "count" }, count ? `${count.toLocaleString("en")} node${count > 1 ? "s" : ""}` : "nothing found"), ...rows);
   }
 
-  private nextMatch(step: number): void {
+  private nextMatch(step: number, keepOpen = false): void {
     if (!this.matches.length) return;
-    this.goTo((this.match + step + this.matches.length) % this.matches.length);
+    const from = this.match < 0 && step < 0 ? 0 : this.match;
+    this.goTo((from + step + this.matches.length) % this.matches.length, keepOpen);
   }
 
-  private goTo(index: number): void {
+  private goTo(index: number, keepOpen = false): void {
     this.match = index;
     const { matches } = this;
     this.jumps.toNode(this.view.program, matches[index]!);
     this.view.mark(matches);
     this.showResults();
+    this.results.hidden = !keepOpen;
   }
 
   private clearSearch(): void {
@@ -357,6 +408,23 @@ class App {
     const { element } = this.memory;
     element.hidden = !element.hidden;
     if (!element.hidden) this.memory.show(this.view.program);
+  }
+
+  /** Shows or hides a panel; where there is little room, one at a time. */
+  private togglePanel(side: "left" | "right"): void {
+    const { classList } = this.root;
+    const isNarrow = matchMedia("(max-width: 900px)").matches;
+    classList.toggle(isNarrow ? `show-${side}` : `hide-${side}`);
+    if (isNarrow) classList.remove(side === "left" ? "show-right" : "show-left");
+  }
+
+  private saveSvg(): void {
+    save(new Blob([this.view.toSvg()], { type: "image/svg+xml" }), `${this.page.title}.svg`);
+  }
+
+  private async savePng(): Promise<void> {
+    const picture = await this.view.toPng();
+    if (picture) save(picture, `${this.page.title}.png`);
   }
 
   private toggleAll(): void {
@@ -386,10 +454,9 @@ class App {
     }
     this.stage.classList.toggle("two", this.panes.length > 1);
     this.refresh();
-    const { selected } = this.view;
     const settle = (): void => {
       for (const pane of this.panes) pane.view.fit(false);
-      if (selected) this.view.focusItem(selected);
+      if (this.view.selected) this.view.focusItem(this.view.selected);
     };
     // The canvas of a new pane has its size only after the next frame.
     requestAnimationFrame(() => requestAnimationFrame(settle));
@@ -402,6 +469,8 @@ class App {
     const commands: Record<string, () => void> = {
       "/": () => this.query.focus(),
       f: () => view.fitAll(),
+      "[": () => this.togglePanel("left"),
+      "]": () => this.togglePanel("right"),
       "+": () => view.zoom(1.3),
       "=": () => view.zoom(1.3),
       "-": () => view.zoom(1 / 1.3),

@@ -46,7 +46,7 @@ export class Outline {
       "div",
       {
         class: isSelected ? "row selected" : "row", role: "treeitem", "data-path": item.path, "data-role": item.role,
-        style: `padding-left:${8 + (item.depth - 1) * 14}px`, title: [item.path, item.sub].filter(Boolean).join(" · "),
+        style: `padding-left:${8 + (item.depth - 1) * 14}px`, title: [...new Set([item.label, item.node?.note, item.path, item.sub])].filter(Boolean).join(" · "),
         click: () => this.focus(item), dblclick: (e: Event) => this.toggle(item, e),
       },
       fold,

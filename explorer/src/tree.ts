@@ -120,13 +120,24 @@ export class Tree {
       for (const node of byGraph[g]!) {
         if (!isState(node) || this.quiet.has(node.id)) continue;
         const user = node.users.map((id) => this.leaf[id]).find((item) => item);
-        this.add(node, user?.parent ?? tops[g]!, backend);
+        this.add(node, user?.parent ?? this.homeOf(node, tops[g]!), backend);
       }
     });
   }
 
+  /** Where a weight stands that nothing reads, as the counters of norms: in its module, or the nearest
+   * around it that is called. */
+  private homeOf(node: Node, top: Item): Item {
+    let best = top;
+    if (top !== this.root) return top;
+    for (const item of this.module.keys()) if (item.path.length > best.path.length && node.note.startsWith(`${item.path}.`)) best = item;
+    return best;
+  }
+
   private add(node: Node, home: Item, backend: string): void {
-    const item = this.make("node", home, node, labelOf(node), "", node.name);
+    const label = labelOf(node);
+    const inside = isState(node) && home.path && label.startsWith(`${home.path}.`);
+    const item = this.make("node", home, node, inside ? label.slice(home.path.length + 1) : label, "", node.name);
     item.backend = backend;
     this.leaf[node.id] = item;
   }
@@ -144,7 +155,8 @@ export class Tree {
     for (const child of item.children) if (child.children.length) this.mergeFragments(child);
   }
 
-  private merge(item: Item, several: Item[][]): void {
+  /** For each child of a group those that read what it computes. */
+  private readersIn(item: Item): Map<Item, Set<Item>> {
     const home = new Map<number, Item>();
     for (const child of item.children) for (const node of nodesIn(child)) home.set(node.id, child);
     const next = new Map<Item, Set<Item>>(item.children.map((c) => [c, new Set()]));
@@ -154,6 +166,11 @@ export class Tree {
         if (from && from !== to) next.get(from)!.add(to);
       }
     }
+    return next;
+  }
+
+  private merge(item: Item, several: Item[][]): void {
+    const next = this.readersIn(item);
     const gone = new Set<Item>();
     for (const [first, ...others] of several) {
       let kept = first!;
@@ -198,6 +215,7 @@ export class Tree {
     }
     for (const [name, members] of lists) {
       if (members.length < FEWEST_OF_LIST || members.length === item.children.length) continue;
+      if (leavesAndReturns(new Set(members), this.readersIn(item))) continue; // no box waits for itself
       const kinds = new Set(members.map((m) => m.sub));
       const sub = `${members.length} × ${kinds.size === 1 ? members[0]!.sub : "modules"}`;
       for (const member of members) member.label = member.label.slice(name.length + 1);
@@ -313,6 +331,19 @@ function reaches(from: Item, to: Item, next: Map<Item, Set<Item>>): boolean {
       if (each === to) return true;
       todo.push(each);
     }
+  }
+  return false;
+}
+
+/** Does a way lead out of a set and back into it? */
+function leavesAndReturns(inside: Set<Item>, next: Map<Item, Set<Item>>): boolean {
+  const outside = (item: Item): Item[] => [...next.get(item)!].filter((each) => !inside.has(each));
+  const todo = [...inside].flatMap(outside), seen = new Set<Item>();
+  for (let item = todo.pop(); item; item = todo.pop()) {
+    if (seen.has(item)) continue;
+    seen.add(item);
+    if ([...next.get(item)!].some((each) => inside.has(each))) return true;
+    todo.push(...outside(item));
   }
   return false;
 }

@@ -1,8 +1,12 @@
-// The drawing of one program on a canvas: only what is in sight is drawn, and only as much of it as
-// can be read at this scale.
+// One program on a canvas: what is unfolded, selected and marked, the camera, the mouse. The drawing
+// itself is painter.ts.
 
 import type { Program } from "./data";
-import { clip, FONT, HEADER, Layouts, type Point, type Size, type Stub, subText, textWidth, type Wire } from "./layout";
+import { h } from "./dom";
+import { type Box, HEADER, Layouts, type Point, type Wire } from "./layout";
+import { Minimap } from "./minimap";
+import { isCut, Painter, type Scene } from "./painter";
+import { SvgPen } from "./svg";
 import { categoryOf, type Palette, readPalette } from "./theme";
 import { type Item, Tree } from "./tree";
 
@@ -19,15 +23,17 @@ export interface ViewEvents {
   folded(): void;
 }
 
-type Box = Point & Size;
 const LEAST = 0.02, MOST = 3;
-/** The room below that the tools take. */
-const BELOW = 84;
+/** How much room is left around the drawing. */
+const MARGIN = 28;
+/** The most pixels that a picture has on a side, and in all. */
+const MOST_SIDE = 16000, MOST_PIXELS = 1.2e8;
 /** How many milliseconds unfolding may take. */
 const MOST_TIME = 150;
 
-export class View {
+export class View implements Scene {
   readonly canvas = document.createElement("canvas");
+  readonly element: HTMLElement;
   tree: Tree;
   layouts: Layouts;
   camera: Camera = { x: 0, y: 0, k: 1 };
@@ -37,15 +43,15 @@ export class View {
   colour: (item: Item) => string | null = (item) => (item.node ? categoryOf(item.node).hue : null);
   parts: ((item: Item) => [string, number][]) | null = null;
   private showAll = false;
-  private palette: Palette = readPalette();
+  palette: Palette = readPalette();
+  hovered: Item | null = null;
+  hoveredWire: Wire | null = null;
+  near = new Set<number>();
+  marksIn = new Map<Item, number>();
   private pen: CanvasRenderingContext2D;
-  private hovered: Item | null = null;
-  private hoveredWire: Wire | null = null;
-  private near = new Set<number>();
+  private readonly minimap = new Minimap(this, (at) => this.center(at));
   private isDirty = true;
   private tween: { from: Camera; to: Camera; start: number } | null = null;
-  private labels: Box[] = [];
-  private marksIn = new Map<Item, number>();
   private ratio = 1;
 
   constructor(public program: Program, private readonly events: ViewEvents) {
@@ -56,6 +62,7 @@ export class View {
     this.canvas.setAttribute("aria-label", "The graph; the tree of modules beside it has the same");
     this.tree = new Tree(program, false);
     this.layouts = new Layouts(this.tree);
+    this.element = h("div", { class: "view" }, this.canvas, this.minimap.element);
     this.listen();
     new ResizeObserver(() => this.resize()).observe(this.canvas);
     const tick = (now: number): void => {
@@ -125,7 +132,7 @@ export class View {
   /** Keeps the top of an item where it was on the screen. */
   private keep(before: Box, after: Box): void {
     const { k } = this.camera;
-    this.tween = null;
+    this.tween = this.fitted = null;
     this.camera.x += (before.x + before.w / 2 - after.x - after.w / 2) * k;
     this.camera.y += (before.y - after.y) * k;
   }
@@ -223,20 +230,31 @@ export class View {
 
   fit(smooth: boolean): void {
     const { w, h } = this.layouts.root;
-    const k = Math.min(this.width / (w + 80), (this.height - BELOW) / (h + 48), 1.1);
-    if (k < 0.35 && h > w) {
-      // Too long to be read at once: begin at its top.
-      const wide = Math.max(Math.min(this.width / (w + 80), 0.9), 0.3);
-      this.go({ k: wide, x: (this.width - w * wide) / 2, y: 40 }, smooth);
-      return;
-    }
-    this.go({ k, x: (this.width - w * k) / 2, y: (this.height - BELOW - h * k) / 2 }, smooth);
+    const k = this.wholeScale();
+    if (k >= 0.35 || h <= w) return this.fitAll(smooth);
+    // Too long to be read at once: begin at its top.
+    const wide = Math.max(Math.min(this.width / (w + 2 * MARGIN), 0.9), 0.3);
+    this.go({ k: wide, x: (this.width - w * wide) / 2, y: MARGIN }, smooth);
+    this.fitted = (again) => this.fit(again);
   }
 
-  fitAll(): void {
+  fitAll(smooth = true): void {
     const { w, h } = this.layouts.root;
-    const k = Math.max(Math.min(this.width / (w + 60), this.height / (h + 60), 1.2), LEAST);
-    this.go({ k, x: (this.width - w * k) / 2, y: (this.height - h * k) / 2 }, true);
+    const k = this.wholeScale();
+    this.go({ k, x: (this.width - w * k) / 2, y: (this.height - h * k) / 2 }, smooth);
+    this.fitted = (again) => this.fitAll(again);
+  }
+
+  /** The scale at which all of it is in sight. */
+  private wholeScale(): number {
+    const { w, h } = this.layouts.root;
+    const [wide, tall] = [this.width - 2 * MARGIN, this.height - 2 * MARGIN].map((room) => Math.max(room, 10));
+    return Math.min(wide! / w, tall! / h, 1.2);
+  }
+
+  private center({ x, y }: Point): void {
+    const { k } = this.camera;
+    this.go({ k, x: this.width / 2 - x * k, y: this.height / 2 - y * k }, false);
   }
 
   moveTo(box: Box): void {
@@ -247,6 +265,7 @@ export class View {
   }
 
   private go(to: Camera, smooth: boolean): void {
+    this.fitted = null;
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     if (smooth && !still) this.tween = { from: { ...this.camera }, to, start: performance.now() };
     else {
@@ -259,17 +278,20 @@ export class View {
   zoom(factor: number, at: Point = { x: this.width / 2, y: this.height / 2 }): void {
     const k = Math.min(Math.max(this.camera.k * factor, LEAST), MOST);
     const f = k / this.camera.k;
-    this.tween = null;
+    this.tween = this.fitted = null;
     this.camera = { k, x: at.x - (at.x - this.camera.x) * f, y: at.y - (at.y - this.camera.y) * f };
     this.redraw();
   }
 
   pan(dx: number, dy: number): void {
-    this.tween = null;
+    this.tween = this.fitted = null;
     this.camera.x += dx;
     this.camera.y += dy;
     this.redraw();
   }
+
+  /** Is all of it in sight, or its top, as `fit` left it? Then it stays so when the pane changes. */
+  private fitted: ((smooth: boolean) => void) | null = null;
 
   private resize(): void {
     this.ratio = window.devicePixelRatio || 1;
@@ -280,6 +302,7 @@ export class View {
     this.canvas.height = h;
     this.canvas.dataset["ready"] = "1";
     if (first) this.fit(false);
+    else this.fitted?.(false);
     this.isDirty = true;
     this.step(performance.now());
   }
@@ -455,10 +478,46 @@ export class View {
     pen.fillRect(0, 0, this.canvas.width, this.canvas.height);
     this.drawDots();
     pen.setTransform(camera.k * ratio, 0, 0, camera.k * ratio, camera.x * ratio, camera.y * ratio);
-    this.labels = [];
-    const a = this.toWorld({ x: 0, y: 0 }), b = this.toWorld({ x: this.width, y: this.height });
-    const sight: Box = { x: a.x, y: a.y, w: b.x - a.x, h: b.y - a.y };
-    this.drawInside(this.tree.root, 0, 0, sight);
+    const { x, y } = this.toWorld({ x: 0, y: 0 });
+    const sight: Box = { x, y, w: this.width / camera.k, h: this.height / camera.k };
+    new Painter(this, pen, camera.k).paint(sight);
+    this.minimap.update(sight, { w: this.width, h: this.height });
+  }
+
+  /** All that is unfolded, also what is out of sight. */
+  private get whole(): Box {
+    const { w, h } = this.layouts.root;
+    return { x: -MARGIN, y: -MARGIN, w: w + 2 * MARGIN, h: h + 2 * MARGIN };
+  }
+
+  toSvg(): string {
+    const { x, y, w, h } = this.whole;
+    const pen = new SvgPen();
+    pen.fillStyle = this.palette.paper;
+    pen.fillRect(0, 0, w, h);
+    pen.translate(-x, -y);
+    new Painter(this, pen, 1).paint(this.whole);
+    return pen.finish(w, h);
+  }
+
+  toPng(): Promise<Blob | null> {
+    const { x, y, w, h } = this.whole;
+    const k = Math.min(2, MOST_SIDE / Math.max(w, h), Math.sqrt(MOST_PIXELS / (w * h)));
+    const canvas = document.createElement("canvas");
+    canvas.width = Math.floor(w * k);
+    canvas.height = Math.floor(h * k);
+    const pen = canvas.getContext("2d")!;
+    pen.fillStyle = this.palette.paper;
+    pen.fillRect(0, 0, canvas.width, canvas.height);
+    pen.scale(k, k);
+    pen.translate(-x, -y);
+    new Painter(this, pen, k).paint(this.whole);
+    return new Promise((done) => canvas.toBlob(done, "image/png"));
+  }
+
+  /** Has a box texts that do not fit it, or cannot be read at this scale? */
+  hidesText(item: Item): boolean {
+    return this.camera.k < 0.45 || isCut(item, this.layouts.size(item).w);
   }
 
   private drawDots(): void {
@@ -470,256 +529,6 @@ export class View {
     for (let x = ox; x < this.canvas.width; x += gap)
       for (let y = oy; y < this.canvas.height; y += gap) pen.fillRect(x, y, ratio, ratio);
   }
-
-  private drawInside(group: Item, x: number, y: number, sight: Box): void {
-    const layout = this.layouts.of(group);
-    const { pen } = this;
-    pen.save();
-    pen.translate(x, y);
-    const local = { ...sight, x: sight.x - x, y: sight.y - y };
-    const near = layout.wires.filter((wire) => touches(bounds(wire.points), local));
-    for (const wire of near) if (!wire.isLong) this.drawWire(wire, false);
-    if (this.camera.k > 0.3) for (const stub of layout.stubs) this.drawStub(stub, local);
-    for (const wire of near) if (this.isLit(wire)) this.drawWire(wire, true);
-    for (const [child, at] of layout.at) {
-      const { w, h } = this.layouts.size(child);
-      const box = { ...at, w, h };
-      if (!touches(box, local)) continue;
-      if (child.isOpen && child.children.length) {
-        this.drawFrame(child, box);
-        this.drawInside(child, at.x, at.y, local);
-      } else this.drawBox(child, box);
-    }
-    if (this.camera.k > 0.42) for (const wire of near) if (!wire.isLong) this.drawLabel(wire, x, y, local);
-    pen.restore();
-  }
-
-  private isLit(wire: Wire): boolean {
-    if (wire === this.hoveredWire) return true;
-    const { selected } = this;
-    if (!selected) return false;
-    if (wire.from === selected || wire.to === selected) return true;
-    if (selected.role !== "node" || !selected.node) return false;
-    for (const value of wire.values) {
-      if (!this.near.has(value)) continue;
-      const isOut = this.tree.source(value) === selected.node.id;
-      if (isOut) return true;
-      for (let item: Item | null = selected; item; item = item.parent) if (item === wire.to) return true;
-      if (!wire.to && wire.from && this.isInside(value, wire.from)) return true;
-    }
-    return false;
-  }
-
-  private isInside(value: number, group: Item): boolean {
-    for (let item: Item | null = this.tree.leaf[this.tree.source(value)] ?? null; item; item = item.parent) {
-      if (item === group) return true;
-    }
-    return false;
-  }
-
-  private drawWire(wire: Wire, isLit: boolean): void {
-    const { pen, palette } = this;
-    const { points } = wire;
-    pen.strokeStyle = isLit ? palette.accent : palette.wire;
-    pen.lineWidth = (isLit ? 2 : 1.2) * Math.max(1, 0.5 / this.camera.k);
-    pen.beginPath();
-    trace(pen, points);
-    pen.stroke();
-    if (this.camera.k < 0.3) return;
-    const end = points.at(-1)!;
-    pen.fillStyle = isLit ? palette.accent : palette.wire;
-    if (wire.to) {
-      pen.beginPath();
-      pen.moveTo(end.x, end.y);
-      pen.lineTo(end.x - 4, end.y - 7);
-      pen.lineTo(end.x + 4, end.y - 7);
-      pen.fill();
-    }
-  }
-
-  private drawStub(stub: Stub, local: Box): void {
-    const x = stub.x + 16, y = stub.y;
-    if (x < local.x - 200 || x > local.x + local.w || y < local.y || y > local.y + local.h + 30) return;
-    const { pen, palette } = this;
-    const lit = stub.wires.some((wire) => this.isLit(wire));
-    const names = [...new Set(stub.wires.flatMap((w) => [...w.values].map((v) => this.program.nodes[v]!.name)))];
-    const text = names.length > 2 ? `${names.length} values from above` : names.join(", ");
-    pen.strokeStyle = pen.fillStyle = lit ? palette.accent : palette.wire;
-    pen.lineWidth = 1.2;
-    pen.setLineDash([2, 2]);
-    pen.beginPath();
-    pen.moveTo(x, y);
-    pen.lineTo(x, y - 13);
-    pen.stroke();
-    pen.setLineDash([]);
-    pen.font = `italic 10px ${FONT}`;
-    pen.fillStyle = lit ? palette.accent : palette.muted;
-    pen.textAlign = "left";
-    pen.textBaseline = "middle";
-    pen.fillText(clip(text, 28), x + 5, y - 9);
-  }
-
-  private wireText(wire: Wire): string {
-    const { nodes } = this.program;
-    const types = new Set([...wire.values].map((v) => nodes[v]!.type).filter(Boolean));
-    if (types.size === 0) return "";
-    const [first] = types;
-    return types.size > 1 ? `${types.size} values` : wire.values.size > 1 ? `${wire.values.size} × ${first}` : first!;
-  }
-
-  private drawLabel(wire: Wire, x: number, y: number, local: Box): void {
-    if (!wire.to) return;
-    const text = clip(this.wireText(wire), 40);
-    if (!text) return;
-    const p = middle(wire.points);
-    if (p.x < local.x || p.x > local.x + local.w || p.y < local.y || p.y > local.y + local.h) return;
-    const { pen, palette } = this;
-    const font = `10px ${FONT}`;
-    const w = textWidth(text, font) + 8;
-    const box = { x: x + p.x - w / 2, y: y + p.y - 7, w, h: 14 };
-    if (this.labels.some((other) => touches(other, box))) return;
-    this.labels.push(box);
-    pen.font = font;
-    pen.globalAlpha = 0.88;
-    pen.fillStyle = palette.paper;
-    round(pen, p.x - w / 2, p.y - 7, w, 14, 4);
-    pen.fill();
-    pen.globalAlpha = 1;
-    pen.fillStyle = this.isLit(wire) ? palette.accent : palette.muted;
-    pen.textAlign = "center";
-    pen.textBaseline = "middle";
-    pen.fillText(text, p.x, p.y + 0.5);
-  }
-
-  /** Is something marked that is shown by this item? */
-  private isMarked(item: Item): boolean {
-    return this.marksIn.has(item) && !(item.isOpen && item.children.length);
-  }
-
-  private border(item: Item): [string, number] {
-    const { palette } = this;
-    const scale = Math.max(1, 0.6 / this.camera.k);
-    if (item === this.selected) return [palette.accent, 2.4 * scale];
-    if (this.isMarked(item)) return [palette.mark, 2 * scale];
-    if (item === this.hovered) return [palette.muted, 1.4 * scale];
-    return [palette.line, 1];
-  }
-
-  private drawFrame(item: Item, box: Box): void {
-    const { pen, palette } = this;
-    const [line, width] = this.border(item);
-    pen.fillStyle = palette.group[item.depth % 2]!;
-    round(pen, box.x, box.y, box.w, box.h, 12);
-    pen.fill();
-    const colour = this.colour(item);
-    if (colour) {
-      pen.globalAlpha = palette.isDark ? 0.16 : 0.1;
-      pen.fillStyle = colour;
-      pen.fill();
-      pen.globalAlpha = 1;
-    }
-    pen.strokeStyle = item === this.selected ? line : colour ?? line;
-    pen.lineWidth = width;
-    pen.stroke();
-    if (this.camera.k < 0.16) return;
-    pen.textAlign = "left";
-    pen.textBaseline = "middle";
-    pen.font = `600 13px ${FONT}`;
-    pen.fillStyle = palette.ink;
-    const room = box.w - 60;
-    const label = fitText(item.label, `600 13px ${FONT}`, room);
-    pen.fillText(label, box.x + 14, box.y + 18);
-    const used = textWidth(label, `600 13px ${FONT}`);
-    const sub = fitText(item.sub || item.node?.name || "", `11px ${FONT}`, room - used - 8);
-    pen.font = `11px ${FONT}`;
-    pen.fillStyle = palette.muted;
-    pen.fillText(sub, box.x + 22 + used, box.y + 18.5);
-    this.drawHandle(box.x + box.w - 20, box.y + 18, true);
-  }
-
-  /** A strip at the bottom of a folded group: who computes what is inside. */
-  private drawParts(parts: [string, number][], box: Box): void {
-    const { pen } = this;
-    const total = parts.reduce((sum, [, count]) => sum + count, 0);
-    let x = box.x + 12;
-    for (const [colour, count] of parts) {
-      const w = ((box.w - 24) * count) / total;
-      pen.fillStyle = colour;
-      pen.fillRect(x, box.y + box.h - 6, w, 2.5);
-      x += w;
-    }
-  }
-
-  private drawHandle(x: number, y: number, isOpen: boolean): void {
-    const { pen, palette } = this;
-    pen.strokeStyle = palette.muted;
-    pen.lineWidth = 1.5;
-    pen.beginPath();
-    pen.moveTo(x - 4, y);
-    pen.lineTo(x + 4, y);
-    if (!isOpen) {
-      pen.moveTo(x, y - 4);
-      pen.lineTo(x, y + 4);
-    }
-    pen.stroke();
-  }
-
-  private drawBox(item: Item, box: Box): void {
-    const { pen, palette, camera } = this;
-    const isGroup = item.children.length > 0;
-    const [line, width] = this.border(item);
-    const colour = this.colour(item);
-    const radius = item.node?.kind === "input" || item.node?.kind === "output" ? box.h / 2 : 9;
-    if (isGroup && camera.k > 0.2) {
-      pen.fillStyle = palette.card;
-      pen.strokeStyle = palette.line;
-      pen.lineWidth = 1;
-      round(pen, box.x + 5, box.y + 4, box.w - 10, box.h, 9);
-      pen.fill();
-      pen.stroke();
-    }
-    pen.fillStyle = palette.card;
-    round(pen, box.x, box.y, box.w, box.h, radius);
-    pen.fill();
-    if (colour) {
-      pen.globalAlpha = palette.isDark ? 0.24 : 0.13;
-      pen.fillStyle = colour;
-      pen.fill();
-      pen.globalAlpha = 1;
-    }
-    pen.strokeStyle = line === palette.line && colour ? colour : line;
-    pen.lineWidth = width;
-    pen.stroke();
-    if (camera.k < 0.22) return;
-    const cx = box.x + box.w / 2 - (isGroup ? 8 : 0);
-    pen.textAlign = "center";
-    pen.textBaseline = "middle";
-    const bold = `600 13px ${FONT}`;
-    pen.font = bold;
-    pen.fillStyle = palette.ink;
-    const sub = subText(item);
-    const room = box.w - (isGroup ? 44 : 20);
-    const shows = sub && camera.k > 0.34;
-    pen.fillText(fitText(item.label, bold, room), cx, box.y + box.h / 2 - (shows ? 7.5 : 0));
-    if (shows) {
-      pen.font = `11px ${FONT}`;
-      pen.fillStyle = palette.muted;
-      pen.fillText(fitText(clip(sub, 46), `11px ${FONT}`, box.w - 20), box.x + box.w / 2, box.y + box.h / 2 + 9.5);
-    }
-    if (isGroup) this.drawHandle(box.x + box.w - 16, box.y + 16, false);
-    if (isGroup && this.parts && !colour) this.drawParts(this.parts(item), box);
-    const marks = isGroup ? this.marksIn.get(item) : undefined;
-    if (marks) {
-      const text = String(marks), font = `600 10px ${FONT}`;
-      const w = textWidth(text, font) + 10;
-      pen.fillStyle = palette.mark;
-      round(pen, box.x - 6, box.y - 8, w, 16, 8);
-      pen.fill();
-      pen.fillStyle = "#fff";
-      pen.font = font;
-      pen.fillText(text, box.x - 6 + w / 2, box.y);
-    }
-  }
 }
 
 // ---- geometry
@@ -728,58 +537,9 @@ function isWheel(e: WheelEvent): boolean {
   return e.deltaX === 0;
 }
 
-function touches(a: Box, b: Box): boolean {
-  return a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
-}
-
-const boundsOf = new WeakMap<Point[], Box>();
-
-function bounds(points: Point[]): Box {
-  let found = boundsOf.get(points);
-  if (!found) {
-    const xs = points.map((p) => p.x), ys = points.map((p) => p.y);
-    const x = Math.min(...xs), y = Math.min(...ys);
-    found = { x: x - 2, y: y - 2, w: Math.max(...xs) - x + 4, h: Math.max(...ys) - y + 4 };
-    boundsOf.set(points, found);
-  }
-  return found;
-}
-
-function trace(pen: CanvasRenderingContext2D, points: Point[]): void {
-  pen.moveTo(points[0]!.x, points[0]!.y);
-  for (let i = 1; i < points.length; i++) {
-    const p = points[i - 1]!, q = points[i]!;
-    const bend = (q.y - p.y) / 2;
-    pen.bezierCurveTo(p.x, p.y + bend, q.x, q.y - bend, q.x, q.y);
-  }
-}
-
-function middle(points: Point[]): Point {
-  const at = Math.floor((points.length - 1) / 2);
-  const p = points[at]!, q = points[at + 1] ?? p;
-  if (points.length % 2) return p;
-  return { x: (p.x + q.x) / 2, y: (p.y + q.y) / 2 };
-}
-
 function distance(p: Point, a: Point, b: Point): number {
   const dx = b.x - a.x, dy = b.y - a.y;
   const t = Math.max(0, Math.min(1, ((p.x - a.x) * dx + (p.y - a.y) * dy) / (dx * dx + dy * dy || 1)));
   return Math.hypot(p.x - a.x - t * dx, p.y - a.y - t * dy);
 }
 
-function round(pen: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, r: number): void {
-  pen.beginPath();
-  pen.roundRect(x, y, w, h, Math.min(r, w / 2, h / 2));
-}
-
-function fitText(text: string, font: string, room: number): string {
-  if (room <= 8) return "";
-  if (textWidth(text, font) <= room) return text;
-  let low = 0, high = text.length;
-  while (low < high) {
-    const mid = (low + high + 1) >> 1;
-    if (textWidth(`${text.slice(0, mid)}…`, font) <= room) low = mid;
-    else high = mid - 1;
-  }
-  return low ? `${text.slice(0, low)}…` : "";
-}

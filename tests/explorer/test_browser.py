@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+import torch
 
 import lostwax
 from tests.explorer.programs import lowered, net
@@ -171,7 +174,7 @@ def test_weights_are_shown_when_asked_for(open_page):
     page.click('.row[data-path="head"] .fold')
     names = outline(page)
     at = names.index("head")
-    assert names[at : at + 5] == ["head", "head.weight", "t", "head.bias", "addmm"]
+    assert names[at : at + 5] == ["head", "weight", "t", "bias", "addmm"]
 
 
 def test_operators_and_memory(open_page):
@@ -195,3 +198,177 @@ def test_keys_fold_and_walk(open_page):
         names.append(page.evaluate("lostwax.view.selected?.label"))
     assert names == ["x", "blocks", "blocks", "0", "blocks", "blocks", "blocks", None]
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+class Norms(torch.nn.Module):
+    """Its norms have counters that nothing reads; it has a residual edge, and a long name."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.BatchNorm1d(4) for _ in range(count))
+        self.a_name_that_is_so_long_that_no_box_of_a_drawing_can_show_it = torch.nn.ReLU()
+
+    def forward(self, x: Any) -> Any:
+        y = x
+        for layer in self.layers:
+            y = layer(y).relu().sigmoid() + y
+        return self.a_name_that_is_so_long_that_no_box_of_a_drawing_can_show_it(y)
+
+
+SCENE = """() => {
+    const { view } = lostwax, { layouts } = view, root = layouts.root;
+    const inFrames = view.tree.items.filter(i => i.isOpen && i.children.length).every(i => {
+        const { w, wires } = layouts.of(i);
+        return wires.every(wire => wire.isLong || wire.points.every(p => p.x >= 0 && p.x <= w));
+    });
+    const { x, y, k } = view.camera, { clientWidth: w, clientHeight: h } = view.canvas;
+    const isSeen = x >= 0 && y >= 0 && x + root.w * k <= w && y + root.h * k <= h;
+    return { w: root.w, h: root.h, inFrames, isSeen };
+}"""
+
+
+def covered(page: Any) -> list[str]:
+    """What lies on the drawing, of all that is in sight."""
+    return page.evaluate(
+        """() => {
+            const box = lostwax.view.canvas.getBoundingClientRect(), found = new Set();
+            for (let x = box.left + 5; x < box.right; x += 15)
+                for (let y = box.top + 5; y < box.bottom; y += 15) {
+                    const at = document.elementFromPoint(x, y);
+                    if (at !== lostwax.view.canvas) found.add(at?.className || at?.tagName);
+                }
+            return [...found];
+        }"""
+    )
+
+
+def test_weights_that_nothing_reads_stand_in_their_modules_and_nothing_covers_the_drawing(
+    open_page,
+):
+    page = open_page(lostwax.export(Norms(12).eval(), (torch.randn(2, 4),)))
+    page.keyboard.press("a")
+    for key in "uuf":
+        page.keyboard.press(key)
+    assert "num_batches_tracked" in outline(page)
+    found = page.evaluate(SCENE)
+    assert found["inFrames"]
+    assert found["isSeen"]
+    assert found["w"] < found["h"], "no endless row"
+    assert covered(page) == []
+    page.keyboard.press("m")  # the drawing stays in sight when there is less room for it
+    page.wait_for_function("lostwax.view.canvas.clientHeight < 500")
+    page.wait_for_timeout(50)
+    assert page.evaluate(SCENE)["isSeen"]
+    assert covered(page) == []
+
+    # a map, as long as not all is in sight
+    assert page.is_hidden(".minimap")
+    page.evaluate("lostwax.view.zoom(8)")
+    page.wait_for_selector(".minimap:not([hidden])")
+    before = page.evaluate("lostwax.view.camera.y")
+    page.click(".minimap", position={"x": 4, "y": 4})
+    assert page.evaluate("lostwax.view.camera.y") != before
+
+
+def test_panels_fold_away_where_there_is_little_room(open_page):
+    page = open_page(net())
+    assert page.is_visible("#left")
+    page.keyboard.press("[")
+    assert page.is_hidden("#left")
+    page.keyboard.press("[")
+    page.set_viewport_size({"width": 700, "height": 600})
+    assert page.is_hidden("#left")
+    assert page.is_hidden("#right")
+    assert page.evaluate("lostwax.view.canvas.clientWidth") == 700
+    page.click('[data-name="left"]')
+    assert page.is_visible("#left")
+    page.click('[data-name="right"]')  # one at a time
+    assert page.is_hidden("#left")
+    assert page.is_visible("#right")
+    page.set_viewport_size({"width": 360, "height": 640})
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+def test_the_list_of_a_search_closes(open_page):
+    page = open_page(net())
+    for leave in (
+        lambda: page.keyboard.press("Enter"),
+        lambda: page.click('.result[data-node="silu_4"]'),
+        lambda: page.mouse.click(640, 500),
+        lambda: page.keyboard.press("Escape"),
+    ):
+        page.fill(".search input", "silu")
+        assert page.is_visible(".results")
+        leave()
+        assert page.is_hidden(".results")
+
+
+def test_a_name_that_is_cut_is_told_in_full(open_page):
+    page = open_page(lostwax.export(Norms(2).eval(), (torch.randn(2, 4),)))
+    name = "a_name_that_is_so_long_that_no_box_of_a_drawing_can_show_it"
+    row = page.locator(f'.row[data-path="{name}"]')
+    assert name in row.get_attribute("title")
+    row.click()
+    page.wait_for_timeout(50)
+    canvas = page.locator("canvas.drawing").bounding_box()
+    page.mouse.move(canvas["x"] + canvas["width"] / 2, canvas["y"] + canvas["height"] / 2)
+    assert name in page.inner_text(".tip-box")
+    page.set_viewport_size({"width": 1000, "height": 700})
+    page.hover(".row .name >> nth=-2")
+    assert page.evaluate("document.querySelector('.row .name[title]')?.title") == name
+
+
+def test_an_address_leads_to_a_node(open_page):
+    page = open_page(net(), lower=True)
+    address = page.url.partition("#")[0]
+    for node, title in (("node=silu_3", "silu"), ("stage=1&node=mul_3", "mul")):
+        page.goto(f"{address}#{node}")
+        page.wait_for_function("lostwax.view.selected !== null")
+        assert named(page, "title").inner_text() == title
+    page.goto(f"{address}#stage=0&module=blocks.2")
+    page.wait_for_function("lostwax.view.selected.path === 'blocks.2'")
+    page.click('.row[data-path="blocks.3"]')  # and what is selected has its address
+    assert page.url == f"{address}#stage=0&module=blocks.3"
+    assert page.get_attribute(".here-link", "href") == "#stage=0&module=blocks.3"
+
+
+def test_the_drawing_is_saved(open_page):
+    page = open_page(net(), title="<a & b>")
+    page.keyboard.press("u")
+    with page.expect_download() as svg:
+        page.click('[data-name="svg"]')
+    text = Path(svg.value.path()).read_text()
+    root = ElementTree.fromstring(text)
+    texts = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"x", "blocks", "addmm", "f32[batch, 8]"} <= set(texts)
+    with page.expect_download() as png:
+        page.click('[data-name="png"]')
+    data = Path(png.value.path()).read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = (int.from_bytes(data[at : at + 4], "big") for at in (16, 20))
+    assert (width, height) == tuple(math.floor(2 * float(root.get(n))) for n in ("width", "height"))
+
+
+def test_differences_and_profiles_are_colours(open_page):
+    def make(act: Any) -> Any:
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), act, torch.nn.Linear(4, 2))
+        return lostwax.export(model, (torch.randn(2, 4),))
+
+    profile = {"seconds": {"addmm": 0.001, "relu": 0.009}, "errors": {"addmm": 1e-9}}
+    page = open_page(make(torch.nn.ReLU()), diff=make(torch.nn.SiLU()), profile=profile)
+    assert page.evaluate("lostwax.panes.length") == 2
+    assert "3 nodes" in named(page, "differences").inner_text()
+    hues = """colour => {
+        if (colour) lostwax.setColours(colour);
+        return lostwax.panes.map(({ view }) => Object.fromEntries(view.tree.items.filter(
+            i => i.role === 'node' && view.colour(i)).map(i => [i.node.name, view.colour(i)])));
+    }"""
+    assert page.evaluate(hues, None) == [
+        {"relu": "#e03131", "addmm_1": "#f08c00"},
+        {"silu": "#2f9e44", "addmm_1": "#f08c00"},
+    ]
+    page.click('.details .link:has-text("silu")')
+    assert page.evaluate("lostwax.view.program.stage") == 1
+    assert named(page, "change").inner_text() == "only in second: ATen"
+    assert page.evaluate(hues, "latency")[0] == {"addmm": "#ff6b6b", "relu": "#c2255c"}
+    assert page.evaluate(hues, "errors")[0] == {"addmm": "#ffe066"}

@@ -7,6 +7,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 import lostwax
 from tests.explorer.programs import net
 
@@ -49,6 +51,24 @@ def test_the_page_needs_nothing_else():
     assert "@import" not in text
     assert "fetch(" not in text
     assert len(text) < 2_000_000
+
+
+def luminance(colour: str) -> float:
+    """As WCAG defines it."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", [":root", ':root[data-theme="dark"]'])
+@pytest.mark.parametrize(("what", "least"), [("wire", 3), ("muted", 4), ("ink", 7)])
+def test_lines_and_texts_are_told_from_what_they_are_drawn_on(theme, what, least):
+    style = (FOLDER / "src" / "style.css").read_text()
+    (rules,) = re.findall(re.escape(theme) + r" \{(.*?)\}", style, re.S)
+    colours = dict(re.findall(r"--([\w-]+): (#\w{6});", rules))
+    for paper in ("paper", "card", "panel", "group-0", "group-1"):
+        dark, light = sorted(luminance(colours[name]) for name in (what, paper))
+        assert (light + 0.05) / (dark + 0.05) >= least, paper
 
 
 def test_no_text_of_a_program_ends_the_script(tmp_path):

@@ -18,7 +18,8 @@ export interface Jumps {
 export function showDetails(page: Page, view: View, item: Item | null, jumps: Jumps): HTMLElement[] {
   if (!item) return showProgram(page, view.program, jumps);
   const found = item.role === "node" && item.node ? showNode(page, view, item.node, jumps) : showGroup(page, view, item, jumps);
-  found[0]!.firstElementChild!.append(h("a", { class: "here-link", href: jumps.address(item), title: "A link to this: copy its address" }, "# link"));
+  // The frame of a notebook has no address of its own.
+  if (location.protocol !== "about:") found[0]!.firstElementChild!.append(h("a", { class: "here-link", href: jumps.address(item), title: "A link to this: copy its address" }, "# link"));
   return found;
 }
 

@@ -290,36 +290,27 @@ function arrangeByDagre(sizes: Size[], ends: (readonly [number, number])[], draw
     inX: (g.hasNode(IN) ? (g.node(IN).x as number) : width / 2) - left,
     outX: (g.hasNode(OUT) ? (g.node(OUT).x as number) : width / 2) - left,
   };
-  if (alone.size) addRows(found, sizes, alone);
+  addColumns(found, sizes, alone);
   return found;
 }
 
-/** Boxes without lines lie in rows above the others, about as wide as these. */
-function addRows(found: Arranged, sizes: Size[], alone: Set<number>): void {
-  const least = Math.sqrt([...alone].reduce((sum, i) => sum + (sizes[i]!.w + GAP) * (sizes[i]!.h + GAP) * 2, 0));
-  const most = Math.max(found.w, least);
-  let x = 0, y = 0, tall = 0, wide = 0;
+/** Boxes without lines lie in columns beside the others, about as tall as these. */
+function addColumns(found: Arranged, sizes: Size[], alone: Set<number>): void {
+  const area = [...alone].reduce((sum, i) => sum + (sizes[i]!.w + GAP) * (sizes[i]!.h + GAP), 0);
+  const most = Math.max(found.h, Math.sqrt(area));
+  let x = alone.size < sizes.length ? found.w + GAP : 0, y = 0, wide = 0;
   for (const i of alone) {
     const { w, h } = sizes[i]!;
-    if (x > 0 && x + w > most) {
-      x = 0;
-      y += tall + GAP;
-      tall = 0;
+    if (y > 0 && y + h > most) {
+      x += wide + GAP;
+      y = wide = 0;
     }
     found.at[i] = { x, y };
-    x += w + GAP;
-    wide = Math.max(wide, x - GAP);
-    tall = Math.max(tall, h);
+    y += h + GAP;
+    wide = Math.max(wide, w);
+    found.w = Math.max(found.w, x + w);
+    found.h = Math.max(found.h, y - GAP);
   }
-  const isAll = alone.size === sizes.length;
-  const down = isAll ? 0 : y + tall + RANK_GAP, right = Math.max(0, (wide - found.w) / 2);
-  if (isAll) found.h = y + tall;
-  else found.h += down;
-  found.w = Math.max(found.w, wide);
-  found.at = found.at.map((p, i) => (alone.has(i) ? p : { x: p.x + right, y: p.y + down }));
-  found.bends = found.bends.map((points) => points && points.map((p) => ({ x: p.x + right, y: p.y + down })));
-  found.inX += right;
-  found.outX += right;
 }
 
 /** The links that are drawn as lines: all, unless they pass too many ranks; then the shorter ones. */

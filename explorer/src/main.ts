@@ -218,11 +218,8 @@ class App {
   }
 
   private noteAddress(item: Item | null): void {
-    try {
-      history.replaceState(null, "", item ? this.address(item) : location.pathname + location.search);
-    } catch {
-      // The frame of a notebook has no address.
-    }
+    if (location.protocol === "about:") return; // the frame of a notebook
+    history.replaceState(null, "", item ? this.address(item) : location.pathname + location.search);
   }
 
   private followAddress(): void {

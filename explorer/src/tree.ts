@@ -38,6 +38,7 @@ const MOST_CHILDREN = 100;
 const CHUNK = 50;
 const FEWEST_OF_LIST = 5;
 const MOST_FRAGMENTS = 200;
+const UNREAD = 1e9;
 
 export class Tree {
   readonly root: Item;
@@ -385,10 +386,11 @@ function findQuiet(nodes: Node[]): Set<number> {
   return found;
 }
 
-/** Weights come right before who reads them. */
+/** Weights come right before who reads them, and last if nobody does. */
 function orderOf(node: Node | null): number {
   if (!node) return Infinity;
-  return isState(node) && node.users.length ? node.users[0]! - 0.5 : node.id;
+  if (!isState(node)) return node.id;
+  return node.users.length ? node.users[0]! - 0.5 : UNREAD + node.id;
 }
 
 function isCounted(item: Item): boolean {

@@ -372,3 +372,13 @@ def test_differences_and_profiles_are_colours(open_page):
     assert named(page, "change").inner_text() == "only in second: ATen"
     assert page.evaluate(hues, "latency")[0] == {"addmm": "#ff6b6b", "relu": "#c2255c"}
     assert page.evaluate(hues, "errors")[0] == {"addmm": "#ffe066"}
+
+
+def test_a_frame_of_a_notebook_has_no_address_and_works(open_page):
+    page = open_page(net())
+    page.set_content(net().plot()._repr_html_())
+    frame = page.frames[-1]
+    frame.wait_for_selector("html[data-ready]")
+    frame.click('.row[data-path="head"]')
+    assert frame.inner_text('[data-name="title"]') == "head"
+    assert frame.query_selector(".here-link") is None

@@ -20,6 +20,7 @@ from torch.fx import Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from lostwax.checking.result import state_values
+from lostwax.errors import InputStructureError, InputValueError
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.module import call_convention
 
@@ -126,8 +127,8 @@ class _Stopwatch(Interpreter):
         if any(t.is_cuda for t in leaves):
             torch.cuda.synchronize()
         self.seconds[n.name] = time.perf_counter() - start
-        if self.values is not None:
-            self.values[n.name] = [t.detach().to("cpu", torch.float64, copy=True) for t in leaves]
+        if self.values is not None and "empty" not in str(n.target):  # that has no value
+            self.values[n.name] = [_widen(t) for t in leaves]
         return value
 
 
@@ -142,9 +143,13 @@ def measure_errors(
     a: ExportedProgram, b: ExportedProgram, pairs: list[tuple[str, str]]
 ) -> dict[str, float]:
     """How far the values of `b` are from those of `a`, both run with the example of `a`: for each
-    pair of nodes the greatest difference, divided by the greatest value of `a`."""
+    pair of nodes the greatest difference, divided by the greatest value of `a`. Empty if `b` does
+    not take that example."""
     ours = _run(a, keep=True).values or {}
-    theirs = _run(b, example=a.example_inputs, keep=True).values or {}
+    try:
+        theirs = _run(b, example=a.example_inputs, keep=True).values or {}
+    except (InputStructureError, InputValueError):
+        return {}
     found = {}
     for name, other in pairs:
         values = list(zip(ours.get(name, ()), theirs.get(other, ()), strict=False))
@@ -154,8 +159,14 @@ def measure_errors(
     return found
 
 
+def _widen(t: torch.Tensor) -> torch.Tensor:
+    wide = torch.complex128 if t.is_complex() else torch.float64
+    return t.detach().to("cpu", wide, copy=True)
+
+
 def _distance(x: torch.Tensor, y: torch.Tensor) -> float:
-    difference = torch.where(x == y, 0.0, (x - y).abs()).nan_to_num(nan=float("inf")).max()
+    same = (x == y) | (x.isnan() & y.isnan())
+    difference = torch.where(same, 0.0, (x - y).abs()).nan_to_num(nan=float("inf")).max()
     return float(difference / x.abs().nan_to_num().max().clamp(min=1e-30))
 
 

@@ -70,6 +70,13 @@ def pair_stages(a: Any, b: Any, lower: bool, weights: bool = False) -> list[Stag
         is_file = isinstance(given, (str, os.PathLike))
         label = Path(given).name if is_file else f"{place}: {stages[0].label}"
         found.append(replace(stages[0], label=label))
+    mine, others = (_names(stage) for stage in found)
+    if not set(mine) & set(others):
+        raise ValueError(
+            "diff compares methods of the same name; the first program has "
+            f"{', '.join(mine)}, the second {', '.join(others)}\n"
+            "  instead: a dict of the program by that name"
+        )
     if found[0].label == found[1].label:
         found = [replace(stage, label=str(path)) for stage, path in zip(found, (a, b), strict=True)]
     return found

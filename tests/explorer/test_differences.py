@@ -101,6 +101,8 @@ def test_a_diff_is_of_two():
         lostwax.explore(export(), diff=list(lowered()))
     with pytest.raises(ValueError, match="diff shows two programs, lower the stages of one"):
         lostwax.explore(export(), diff=export(), lower=True)
+    with pytest.raises(ValueError, match="the first program has a, b, the second forward\n  inst"):
+        lostwax.explore({"a": export(), "b": export()}, diff=export())
 
 
 # --------------------------------------------------------------------------------------- profiles
@@ -158,6 +160,43 @@ def test_errors_are_those_against_the_other_program():
     assert errors["relu"] == 0
     assert errors["mul"] == pytest.approx(0.01, rel=1e-3)
     assert 0 < errors["addmm_1"] < 0.1
+
+
+class Odd(nn.Module):
+    """Values that are no number, complex, not there yet, or random; it writes to its buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(4))
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: Any) -> Any:
+        self.count.add_(1)
+        x = self.drop(x) + self.count
+        return torch.view_as_real(torch.fft.fft(x)), (x * 0).log() * 0, torch.empty_like(x), x > 1
+
+
+def test_a_program_has_no_errors_against_itself_and_is_not_changed():
+    program = lostwax.export(Odd(), (torch.randn(4),))
+    before = program.state_dict["count"].clone()
+    errors = profile_of(lostwax.explore(program, diff=program, profile=True), 1)["errors"]
+    assert len(errors) > 5
+    assert set(errors.values()) == {0}
+    assert torch.equal(program.state_dict["count"], before)
+
+
+def test_what_takes_another_example_has_times_but_no_errors():
+    other = lostwax.export(nn.Linear(5, 2), (torch.randn(3, 5),))
+    found = profile_of(lostwax.explore(export(), diff=other, profile=True), 1)
+    assert found["seconds"]
+    assert found["errors"] == {}
+
+
+def test_a_program_without_an_example_is_not_measured():
+    program = export()
+    program.example_inputs = None
+    with pytest.raises(ValueError, match="has no example inputs, with which it could be measured"):
+        lostwax.explore(program, profile=True)
 
 
 def test_a_file_without_an_example_is_not_measured(tmp_path):

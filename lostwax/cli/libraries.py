@@ -18,7 +18,7 @@ BATCH, LENGTH = 2, 8
 
 def build_timm(name: str, options: dict[str, Any]) -> tuple[Any, ...]:
     """A model of timm, on a batch of two images of its size."""
-    timm = _import_library("timm")
+    timm = import_library("timm")
     if not timm.is_model(name):
         raise CommandError(f"timm has no model {name!r}{did_you_mean(name, timm.list_models())}")
     model = timm.create_model(name, pretrained=False, **options).eval()
@@ -57,7 +57,7 @@ _TINY = {
 def build_transformers(name: str, options: dict[str, Any]) -> tuple[Any, ...]:
     """A model of transformers from its configuration: by its type (`llama`), by its class
     (`LlamaForCausalLM`) or by a file `config.json`. `tiny` makes it small."""
-    transformers = _import_library("transformers")
+    transformers = import_library("transformers")
     known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
     tiny, given = options.pop("tiny", False), {}
     build = transformers.AutoModel.from_config
@@ -84,13 +84,19 @@ def build_transformers(name: str, options: dict[str, Any]) -> tuple[Any, ...]:
     )  # derived sizes are computed again
     model = build(config).eval()
     if not options.get("return_dict"):
-        model.register_forward_hook(_return_tuple)
+        return_tuples(model)
     return model, (), make_inputs(model, name)
 
 
+def return_tuples(model: Any) -> Any:
+    """The model, made to return tuples: a file with transformers' own classes in it could only be
+    loaded beside transformers. What is inside of a model reads results by their names: those
+    stay."""
+    model.register_forward_hook(_return_tuple)
+    return model
+
+
 def _return_tuple(model: Any, args: Any, result: Any) -> Any:
-    """A file with transformers' own classes in it could only be loaded beside transformers. What is
-    inside of a model reads results by their names: those stay."""
     return result.to_tuple() if hasattr(result, "to_tuple") else result
 
 
@@ -117,7 +123,7 @@ def make_inputs(model: Any, name: str) -> dict[str, Any]:
 _declared: list[Any] = []  # a torch.library.Library takes its operators with it when it dies
 
 
-def _import_library(name: str) -> Any:
+def import_library(name: str) -> Any:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     if find_spec(name) is None:

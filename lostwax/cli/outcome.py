@@ -22,6 +22,7 @@ from lostwax.errors import CommandError, LostwaxError
 from lostwax.location import find_raised, show_path
 
 SCHEMA = "lostwax/1"
+_CLI = os.path.dirname(__file__) + os.sep
 
 
 class Exit(IntEnum):
@@ -164,10 +165,11 @@ def _collect_warnings(warned: list[dict[str, Any]]) -> Iterator[None]:
             yield
         finally:
             for each in caught:
+                is_ours = each.filename.startswith(_CLI)  # what the command itself has to tell
                 said = {
                     "message": str(each.message),
-                    "file": show_path(each.filename),
-                    "line": each.lineno,
+                    "file": None if is_ours else show_path(each.filename),
+                    "line": None if is_ours else each.lineno,
                 }
                 if said not in warned:
                     warned.append(said)

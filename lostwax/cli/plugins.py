@@ -1,8 +1,8 @@
 """What the command line finds by name: backends, and libraries of models.
 
 A backend of lostwax is a folder of `lostwax/backends` with the partitioner in it, a library of
-models a function of `libraries.py`; other packages declare theirs as entry points. Must not import
-torch, nor what does, before one is asked for.
+models a line of `LIBRARIES`; other packages declare theirs as entry points. Must not import torch,
+nor what does, before one is asked for.
 """
 
 from __future__ import annotations
@@ -38,11 +38,21 @@ def list_backends() -> dict[str, EntryPoint]:
     return {each.name: each for each in (*entry_points(group=BACKENDS), *own)}
 
 
+LIBRARIES = {
+    "timm": "lostwax.cli.libraries:build_timm",
+    "transformers": "lostwax.cli.libraries:build_transformers",
+    "hf": "lostwax.cli.hugging_face:build_hf",
+}
+
+
+def list_libraries() -> dict[str, EntryPoint]:
+    """All libraries of models, by the name before the colon: each is a function that builds one,
+    from its name and options, and returns what a factory does."""
+    own = [EntryPoint(name, home, MODELS) for name, home in LIBRARIES.items()]
+    return {each.name: each for each in (*entry_points(group=MODELS), *own)}
+
+
 def find_library(name: str) -> Callable[[str, dict[str, Any]], tuple[Any, ...]] | None:
     """What builds the models of a library, by their names and options; None if none is known."""
-    from lostwax.cli import libraries
-
-    found: Any = getattr(libraries, f"build_{name}", None)
-    for each in () if found is not None else entry_points(group=MODELS, name=name):
-        found = each.load()
-    return found  # type: ignore[no-any-return]
+    found = list_libraries().get(name)
+    return None if found is None else found.load()  # type: ignore[no-any-return]

@@ -58,6 +58,7 @@ HEIGHT = {name: height for height, row in enumerate(LAYERS) for name in row}
 # The same for the folders inside of a part. Files beside them may import and be imported by all.
 FOLDERS = {
     "backends": [["xnnpack"]],
+    "cli": [["models"]],
     "interop": [["transformers"]],
     "ops": [["math"], ["decompositions", "nn", "tensors"]],
     "sym": [["expressions"], ["numbers", "reasoning", "text"]],

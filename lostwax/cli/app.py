@@ -3,26 +3,82 @@ torch, nor what does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import sys
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NoReturn, get_type_hints
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from lostwax.cli.outcome import CommandOutcome, finish
+from lostwax.cli.outcome import (
+    RESULTS,
+    CommandOutcome,
+    check_file,
+    check_inputs,
+    check_output,
+    finish,
+)
+from lostwax.errors import CommandError
+
+_UsageError: Any = typer.BadParameter.__base__  # typer has a copy of click, or the package
+
+
+class Commands(TyperGroup):
+    """The commands. A line that is wrong is told as every other error is, as JSON if asked for."""
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, standalone_mode: bool = True, **more: Any
+    ) -> Any:
+        words = list(sys.argv[1:] if args is None else args)
+        try:
+            code = super().main(args=words, standalone_mode=False, **more)
+        except _UsageError as error:
+            if not standalone_mode:
+                raise
+            _refuse(error, words)
+        if standalone_mode:
+            sys.exit(code if isinstance(code, int) else 0)
+        return code
+
+
+class Command(TyperCommand):
+    """A command. Its help is for people: it names no types of Python."""
+
+    def get_help(self, ctx: Any) -> str:
+        text = re.sub(r"\{(\S[^}\n]*)\}", r"\1", super().get_help(ctx))
+        return re.sub(r" <(?:list\[)?str\]?>", lambda m: " " * len(m[0]), text)
+
+
+def _refuse(error: Any, words: Sequence[str]) -> NoReturn:
+    if not words:  # it shows the help
+        error.show()
+        raise SystemExit(int(error.exit_code))
+    said = error.format_message().strip()
+    path = "lostwax" if error.ctx is None else error.ctx.command_path
+
+    def work() -> CommandOutcome:
+        raise CommandError(f"{said}\n  instead: {path} --help lists what there is")
+
+    command = path.partition(" ")[2]
+    finish(command, work, as_json="--json" in words, show_traceback=False)
+    raise AssertionError("it leaves")
+
 
 app = typer.Typer(
     name="lostwax",
+    cls=Commands,
     help="Captures PyTorch programs ahead of time, shows, checks, lowers and runs them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # half of the time of --help
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="A MODEL is MODULE:FACTORY, path/to/model.py:FACTORY, timm:resnet50 or "
-    "transformers:bert, with options: timm:resnet50?num_classes=10. Its factory returns a module "
-    "and example inputs. Exit codes: 0 done, 1 an exception of the model's, 2 the command line is "
-    "wrong, 3 refused, 4 the answer is no.",
+    epilog="A MODEL is MODULE:FACTORY, path/to/model.py:FACTORY, timm:resnet50, transformers:bert "
+    "or hf:DIR, with options: timm:resnet50?num_classes=10; lostwax models lists them. A factory "
+    "returns a module and example inputs. Exit codes: 0 done, 1 an exception of the model's, 2 the "
+    "command line is wrong, 3 refused, 4 the answer is no.",
 )
 
 
@@ -55,51 +111,145 @@ def complete_backend(incomplete: str) -> list[str]:
     return [each for each in list_backends() if each.startswith(incomplete)]
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Traceback = Annotated[bool, typer.Option("--traceback", help="Show where an error comes from.")]
-ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="See below: lostwax --help.")]
-Models = Annotated[list[str], typer.Argument(metavar="MODEL...", help="See lostwax --help.")]
+def complete_model(ctx: typer.Context, incomplete: str) -> list[str]:
+    from lostwax.cli.models.names import complete_name
+
+    before: list[str] = []
+    for name in ("models", "targets", "file", "model"):
+        given = ctx.params.get(name)
+        before += given if isinstance(given, (list, tuple)) else [given] if given else []
+    return complete_name(incomplete, before)
+
+
+def complete_place(incomplete: str) -> list[str]:
+    from lostwax.cli.models.names import list_places
+
+    return [each for each in list_places() if each.startswith(incomplete)]
+
+
+def option(*names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, **more)
+
+
+Json = Annotated[bool, option("--json", help="Print one JSON object.")]
+Traceback = Annotated[bool, option("--traceback", help="Show where an error comes from.")]
+Quiet = Annotated[
+    bool, option("-q", "--quiet", help="Print the answer and errors: no progress, no warnings.")
+]
+Models = Annotated[
+    list[str],
+    typer.Argument(metavar="MODEL", help="See lostwax --help.", autocompletion=complete_model),
+]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A .pt2 or .pte file.")]
 Out = Annotated[
-    str | None, typer.Option("-o", "--output", help="The file, or the folder for several.")
+    str | None,
+    option("-o", "--output", help="The file, or the folder for several.", metavar="FILE"),
 ]
-Name = Annotated[str, typer.Option("--name", help="The program or method, if there are several.")]
-Seed = Annotated[int, typer.Option("--seed", help="For random weights and inputs.")]
+Name = Annotated[
+    str, option("--name", help="The program or method, if there are several.", metavar="NAME")
+]
 Backend = Annotated[
     str,
-    typer.Option(
-        "--backend", help="Hand parts to a backend, by name.", autocompletion=complete_backend
+    option(
+        "--backend",
+        help="Hand parts to a backend: xnnpack.",
+        metavar="NAME",
+        autocompletion=complete_backend,
     ),
 ]
 Imports = Annotated[
     list[str] | None,
-    typer.Option("--import", help="Import a module first: it registers operators or classes."),
-]
-Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="Processes side by side.")]
-OnRay = Annotated[bool, typer.Option("--ray", help="Run on Ray, if it is installed.")]
-Dynamic = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--dynamic",
-        "-d",
-        help="A size that varies: batch, batch:1..64, 1=length, tokens.1=length:1..512.",
+    option(
+        "--import",
+        help="Import a module first: it registers operators or classes.",
+        metavar="MODULE",
     ),
 ]
+Inputs = Annotated[
+    list[str] | None,
+    option(
+        "-i",
+        "--input",
+        help="A .pt or .npy file for each input, in order, or mask=m.npy.",
+        metavar="FILE",
+    ),
+]
+Jobs = Annotated[int, option("-j", "--jobs", min=1, help="Processes side by side.", metavar="N")]
+OnRay = Annotated[bool, option("--ray", help="Run on Ray, if it is installed.")]
+Open = Annotated[bool, option("--open", help="Open the page in a browser.")]
+Dynamic = Annotated[
+    list[str] | None,
+    option(
+        "-d",
+        "--dynamic",
+        help="A size that varies: batch, batch:1..64, 1=length, tokens.1=length:1..512, 0=2*half; "
+        "auto: all that can.",
+        metavar="SIZE",
+    ),
+]
+Constraints = Annotated[
+    list[str] | None,
+    option("--constraint", help="What holds of sizes: 'length % 8 == 0'.", metavar="TEXT"),
+]
+
+BUILDING = {
+    "weights": (
+        Annotated[
+            str,
+            option(
+                "--weights", help="Trained weights: a .safetensors or .pth file.", metavar="FILE"
+            ),
+        ],
+        "",
+    ),
+    "shapes": (
+        Annotated[
+            list[str] | None,
+            option(
+                "--input-shape",
+                help="An example input: x=1x3x224x224, ids=1x8:int64, or in order 1x3x224x224.",
+                metavar="SHAPE",
+            ),
+        ],
+        None,
+    ),
+    "dtype": (
+        Annotated[
+            str, option("--dtype", help="Of the weights and inputs: float16.", metavar="DTYPE")
+        ],
+        "",
+    ),
+    "device": (
+        Annotated[str, option("--device", help="Where they are: cuda.", metavar="DEVICE")],
+        "",
+    ),
+    "seed": (
+        Annotated[int, option("--seed", help="For random weights and inputs.", metavar="N")],
+        0,
+    ),
+}
+"""The options of all commands that build models, with their defaults."""
+EVERYWHERE = {"as_json": (Json, False), "is_quiet": (Quiet, False), "traceback": (Traceback, False)}
 
 
 def import_first(names: list[str] | None) -> None:
     """Import what registers the operators and classes that are in a file."""
     if names:
-        from lostwax.cli.factories import import_place
+        from lostwax.cli.models.factories import import_place
 
         for name in names:
             import_place(name)
 
 
+def make_building(given: dict[str, Any]) -> Any:
+    """How models are built, of the options for it."""
+    from lostwax.cli.models.names import Building
+
+    return Building(**{**given, "shapes": tuple(given["shapes"] or ())})
+
+
 def show_version(asked: bool) -> None:
     if asked:
-        import sys
-
         typer.echo(f"lostwax {sys.modules['lostwax'].__version__}")
         raise typer.Exit
 
@@ -113,109 +263,152 @@ def start(
     pass
 
 
-def command(*, reads_files: bool = True) -> Callable[[Callable[..., CommandOutcome]], None]:
-    """Add a function as a command, which returns what it has to tell. All of them have `--json` and
-    `--traceback`, those that read files `--import`."""
-    more = {"imports": Imports, "as_json": Json, "traceback": Traceback}
-    values = {"imports": None, "as_json": False, "traceback": False}
+def command(
+    *, reads_files: bool = True, builds: bool = False, status: str = "loading torch"
+) -> Callable[[Callable[..., CommandOutcome]], None]:
+    """Add a function as a command, which returns what it has to tell. All of them have `--json`,
+    `--quiet` and `--traceback`, those that read files `--import`, those that build models what says
+    how, which the function gets as `building`. The status is what a terminal shows first."""
+    more = {**(BUILDING if builds else {}), **({"imports": (Imports, None)} if reads_files else {})}
+    more |= EVERYWHERE
 
     def add(function: Callable[..., CommandOutcome]) -> None:
         hints = {**get_type_hints(function, include_extras=True), "return": None}
-        own = signature(function).parameters.values()
+        own = [each for each in signature(function).parameters.values() if each.name != "building"]
         added = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=values[name], annotation=hint)
-            for name, hint in more.items()
-            if reads_files or name != "imports"
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+            for name, (hint, default) in more.items()
         ]
+        name = function.__name__
 
         def run(**given: Any) -> None:
             common = {each.name: given.pop(each.name) for each in added}
+            if builds:
+                given["building"] = make_building({key: common[key] for key in BUILDING})
 
             def work() -> CommandOutcome:
                 import_first(common.get("imports"))
                 return function(**given)
 
-            name = function.__name__
-            finish(name, work, as_json=common["as_json"], show_traceback=common["traceback"])
+            finish(
+                name,
+                work,
+                as_json=common["as_json"],
+                show_traceback=common["traceback"],
+                is_quiet=common["is_quiet"],
+                status=status and f"{name}: {status}",
+            )
 
         annotated = [each.replace(annotation=hints[each.name]) for each in own]
         run.__signature__ = Signature([*annotated, *added])  # type: ignore[attr-defined]
+        hints.pop("building", None)
         run.__annotations__ = {**hints, **{each.name: each.annotation for each in added}}
-        run.__name__, run.__doc__ = function.__name__, function.__doc__
-        app.command()(run)
+        run.__name__, run.__doc__ = name, function.__doc__
+        app.command(cls=Command)(run)
 
     return add
 
 
-@command(reads_files=False)
+@command(reads_files=False, builds=True)
 def export(
     models: Models,
+    building: Any,
     output: Out = None,
     dynamic: Dynamic = None,
+    constraints: Constraints = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse what Python does beside tensors.")
+        bool, option("--strict", help="Refuse what Python does beside tensors.")
     ] = False,
-    core: Annotated[bool, typer.Option("--core", help="In core ATen.")] = False,
-    edge: Annotated[bool, typer.Option("--edge", help="A listing in the Edge dialect.")] = False,
-    pte: Annotated[bool, typer.Option("--pte", help="A .pte file for ExecuTorch.")] = False,
+    core: Annotated[bool, option("--core", help="In core ATen.")] = False,
+    edge: Annotated[bool, option("--edge", help="A listing in the Edge dialect.")] = False,
+    pte: Annotated[bool, option("--pte", help="A .pte file for ExecuTorch.")] = False,
     backend: Backend = "",
     control_flow: Annotated[
-        Flow, typer.Option("--control-flow", help="Branches on data.")
+        Flow, option("--control-flow", help="Branches on data.")
     ] = Flow.capture,
     report: Annotated[
-        bool, typer.Option("--report", help="List all problems; -o x.html, x.json or x.txt.")
+        bool, option("--report", help="List all problems; -o x.html, x.json or x.txt.")
     ] = False,
+    opens: Open = False,
     jobs: Jobs = 1,
     ray: OnRay = False,
-    seed: Seed = 0,
 ) -> CommandOutcome:
     """Export models to files."""
+    from lostwax.cli.models.names import check_names
+
+    if opens and not (report and (output or "").endswith(".html")):
+        raise CommandError("--open is of a page\n  instead: --report -o report.html --open")
+    check_names(models, building)
     from lostwax.cli.exporting import Options, choose_form, export_models
 
+    asked = [name for name, is_asked in (("core", core), ("edge", edge), ("pte", pte)) if is_asked]
+    form = "" if report else choose_form(output, asked, backend)
+    options = Options(
+        building,
+        tuple(dynamic or ()),
+        tuple(constraints or ()),
+        strict,
+        form,
+        backend,
+        control_flow.value,
+    )
     if report:
         from lostwax.cli.reporting import report_models
 
-        options = Options(tuple(dynamic or ()), strict, "", backend, control_flow.value, seed)
-        return report_models(models, output, options, jobs, ray)
-    form = choose_form(output, core, edge, pte, backend)
-    options = Options(tuple(dynamic or ()), strict, form, backend, control_flow.value, seed)
+        return report_models(models, output, options, jobs, ray, opens)
     return export_models(models, output, options, jobs, ray)
 
 
 @command()
 def show(
     file: File,
-    ops: Annotated[bool, typer.Option("--ops", help="How often each operator is called.")] = False,
-    memory: Annotated[bool, typer.Option("--memory", help="The memory plan.")] = False,
+    ops: Annotated[bool, option("--ops", help="How often each operator is called.")] = False,
+    memory: Annotated[bool, option("--memory", help="The memory plan.")] = False,
     name: Name = "",
 ) -> CommandOutcome:
     """Show a program: its text, signature, ranges and guards."""
+    check_file(file)
     from lostwax.cli.programs import show_file
 
     return show_file(file, name, ops, memory)
 
 
-@command(reads_files=False)
+@command(reads_files=False, builds=True)
 def check(
     targets: Annotated[
         list[str],
-        typer.Argument(metavar="[FILE] MODEL...", help="A .pt2 file and its model, or a model."),
+        typer.Argument(
+            metavar="[FILE] MODEL",
+            help="A .pt2 file and its model, or a model.",
+            autocompletion=complete_model,
+        ),
     ],
-    draws: Annotated[int, typer.Option("--draws", min=0, help="How many sizes are drawn.")] = 8,
+    building: Any,
+    draws: Annotated[
+        int, option("--draws", min=0, help="How many sizes are drawn.", metavar="N")
+    ] = 8,
     own_weights: Annotated[
-        bool, typer.Option("--own-weights", help="Keep the model's weights, not the file's.")
+        bool, option("--own-weights", help="Keep the model's weights, not the file's.")
     ] = False,
     dynamic: Dynamic = None,
     jobs: Jobs = 1,
     ray: OnRay = False,
-    seed: Seed = 0,
     imports: Imports = None,
 ) -> CommandOutcome:
     """Compare programs with their models, at the example and at drawn sizes."""
+    from lostwax.cli.models.names import check_names, split_targets
+
+    pairs = split_targets(targets)
+    for file, _ in pairs if len(pairs) == 1 else ():
+        if file:
+            check_file(file)
+    check_names([model for _, model in pairs], building)
+    from lostwax.cli.exporting import Options
     from lostwax.cli.running import CheckOptions, check_models
 
-    options = CheckOptions(draws, own_weights, tuple(dynamic or ()), seed, tuple(imports or ()))
-    return check_models(targets, options, jobs, ray)
+    how = Options(building, tuple(dynamic or ()))
+    options = CheckOptions(how, draws, own_weights, tuple(imports or ()))
+    return check_models(pairs, options, jobs, ray)
 
 
 @command()
@@ -224,6 +417,8 @@ def diff(
     new: Annotated[str, typer.Argument(metavar="NEW", help="A .pt2 file.")],
 ) -> CommandOutcome:
     """List what differs between two programs."""
+    check_file(old)
+    check_file(new)
     from lostwax.cli.programs import diff_files
 
     return diff_files(old, new)
@@ -232,16 +427,19 @@ def diff(
 @command()
 def run(
     file: File,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", "-i", help="A .pt or .npy file for each input, in order."),
-    ] = None,
+    inputs: Inputs = None,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="Write the results: a .pt file.")
+        str | None,
+        option(
+            "-o", "--output", help="Write the results: a .npy, .npz or .pt file.", metavar="FILE"
+        ),
     ] = None,
     name: Name = "",
 ) -> CommandOutcome:
     """Run a program, with its example inputs or with those of files."""
+    check_file(file)
+    check_inputs(inputs or ())
+    check_output(output, RESULTS)
     from lostwax.cli.running import run_file
 
     return run_file(file, inputs or (), output, name)
@@ -251,28 +449,45 @@ def run(
 def lower(
     file: File,
     output: Out = None,
-    form: Annotated[OutputForm, typer.Option("--to", help="What is written.")] = OutputForm.pte,
+    form: Annotated[
+        OutputForm | None, option("--to", help="What is written; else what the file's name says.")
+    ] = None,
     backend: Backend = "",
 ) -> CommandOutcome:
     """Lower the program of a .pt2 file: to a .pte file, or to core ATen."""
+    check_file(file)
     from lostwax.cli.exporting import lower_file
 
-    return lower_file(file, output, form.value, backend)
+    return lower_file(file, output, form.value if form else None, backend)
 
 
-@command()
+@command(builds=True)
 def bench(
     file: File,
+    building: Any,
     model: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="Run this in eager beside it.")
+        str | None,
+        typer.Argument(
+            metavar="MODEL", help="Run this in eager beside it.", autocompletion=complete_model
+        ),
     ] = None,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="How many calls count.")] = 20,
-    seed: Seed = 0,
+    inputs: Inputs = None,
+    repeat: Annotated[
+        int, option("--repeat", min=1, help="How many calls count.", metavar="N")
+    ] = 20,
+    threads: Annotated[
+        int, option("--threads", min=0, help="Of torch; 0 is its own choice.", metavar="N")
+    ] = 0,
 ) -> CommandOutcome:
     """Time a program, and beside it the model in eager."""
-    from lostwax.cli.running import bench_file
+    from lostwax.cli.models.names import check_names
 
-    return bench_file(file, model or "", repeat, seed)
+    check_file(file)
+    check_inputs(inputs or ())
+    check_names([model] if model else [], building)
+    from lostwax.cli.benching import bench_file
+
+    return bench_file(file, model or "", inputs or (), building, repeat, threads)
 
 
 @command()
@@ -282,39 +497,73 @@ def explore(
         str | None,
         typer.Argument(metavar="[OTHER]", help="Another file: the differences in colours."),
     ] = None,
-    output: Annotated[str | None, typer.Option("-o", "--output", help="The page, .html.")] = None,
-    lower: Annotated[bool, typer.Option("--lower", help="Core ATen and Edge beside it.")] = False,
+    output: Annotated[
+        str | None, option("-o", "--output", help="The page, .html.", metavar="FILE")
+    ] = None,
+    lower: Annotated[bool, option("--lower", help="Core ATen and Edge beside it.")] = False,
     profile: Annotated[
         str | None,
-        typer.Option("--profile", metavar="FILE", help="Times by node, .json, as colours."),
+        option("--profile", metavar="FILE", help="Times by node, .json, as colours."),
     ] = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Run the example, and colour by time and error.")
+        bool, option("--measure", help="Run the example, and colour by time and error.")
     ] = False,
-    serve: Annotated[
-        bool, typer.Option("--serve", help="Serve it to this machine until Ctrl-C.")
-    ] = False,
+    serve: Annotated[bool, option("--serve", help="Serve it here until Ctrl-C.")] = False,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="With --serve; 0 is a free one.")
+        int,
+        option("--port", min=0, max=65535, help="With --serve; 0 is a free one.", metavar="N"),
     ] = 0,
+    opens: Open = False,
 ) -> CommandOutcome:
     """Write a page on which a program can be looked at in a browser, or serve it."""
+    for given in filter(None, (file, other, profile)):
+        check_file(given)
+    check_output(output, (".html",))
     from lostwax.cli.reporting import explore_file
 
-    return explore_file(file, other, output, lower, profile or measure, port if serve else None)
+    what = profile or measure
+    return explore_file(file, other, output, lower, what, port if serve else None, opens)
 
 
-@command(reads_files=False)
+@command(reads_files=False, status="")
 def explain(
     code: Annotated[
         str | None,
-        typer.Argument(metavar="[CODE]", help="LW0102, or a class.", autocompletion=complete_code),
+        typer.Argument(metavar="CODE", help="LW0102, or a class.", autocompletion=complete_code),
     ] = None,
 ) -> CommandOutcome:
     """Explain an error: its cause, what to do, an example and the example mended."""
     from lostwax.cli.explaining import explain_code
 
     return explain_code(code)
+
+
+@command(reads_files=False, status="")
+def models(
+    place: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="LIBRARY",
+            help="timm, transformers, hf, or a file of Python.",
+            autocompletion=complete_place,
+        ),
+    ] = None,
+    part: Annotated[
+        str | None, typer.Argument(metavar="PART", help="Those with this in their names.")
+    ] = None,
+) -> CommandOutcome:
+    """List the models that can be named, of a library or of a file."""
+    from lostwax.cli.listing import list_models
+
+    return list_models(place or "", part or "")
+
+
+@command(reads_files=False)
+def doctor() -> CommandOutcome:
+    """Tell versions, devices and backends, and what is missing and how to get it."""
+    from lostwax.cli.listing import examine
+
+    return examine()
 
 
 def main() -> None:

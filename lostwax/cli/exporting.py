@@ -4,38 +4,57 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lostwax.backends.transform import to_edge_transform_and_lower
 from lostwax.capture.export import export
-from lostwax.cli.factories import build_model, read_dynamic
+from lostwax.cli.models.factories import Model, build_model
+from lostwax.cli.models.names import AS_IT_IS, Building
+from lostwax.cli.models.sizes import read_dynamic
 from lostwax.cli.outcome import CommandOutcome, check_output, write_error
 from lostwax.cli.plugins import find_partitioner
-from lostwax.cli.programs import describe_program, load_program, write_bytes
+from lostwax.cli.programs import (
+    count_operators,
+    describe_methods,
+    describe_program,
+    load_program,
+    write_bytes,
+    write_count,
+)
 from lostwax.cli.progress import show_status
 from lostwax.cli.several import Job, find_exit, run_jobs
+from lostwax.cli.wording import in_options
 from lostwax.errors import CommandError
 from lostwax.ir.program import ExportedProgram
 from lostwax.pt2 import save
 from lostwax.undo.replace_files import replace_files
 
-SUFFIXES = {"pt2": ".pt2", "core": ".pt2", "edge": ".txt", "pte": ".pte"}
+
+@dataclass(frozen=True)
+class Form:
+    """One thing that can be written of a program."""
+
+    suffix: str
+    write: Callable[[ExportedProgram, str, str], dict[str, Any]]
+    """Writes a program to a file, with a backend or "", and tells more of what was written."""
+    has_backends: bool = False
 
 
 @dataclass(frozen=True)
 class Options:
     """How models are exported."""
 
+    building: Building = AS_IT_IS
     dynamic: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
     strict: bool = False
     form: str = "pt2"
-    """"pt2", "core" (the same in core ATen), "edge" (a listing) or "pte"."""
+    """A key of `FORMS`."""
     backend: str = ""
     control_flow: str = "capture"
-    seed: int = 0
 
 
 def export_models(
@@ -56,20 +75,23 @@ def export_models(
     return CommandOutcome({"models": listed}, "\n".join(lines), find_exit(listed))
 
 
-def choose_form(output: str | None, core: bool, edge: bool, pte: bool, backend: str) -> str:
+def choose_form(output: str | None, asked: Sequence[str], backend: str) -> str:
     """The form that the options, or the name of the file, ask for."""
-    asked = [name for name, is_asked in (("core", core), ("edge", edge), ("pte", pte)) if is_asked]
     if len(asked) > 1:
         raise CommandError(f"--{asked[0]} and --{asked[1]} exclude each other")
-    form = asked[0] if asked else "pte" if (output or "").endswith(".pte") else "pt2"
-    if backend and form not in ("edge", "pte"):
+    suffix = Path(output or "").suffix
+    by_suffix = next((name for name, form in FORMS.items() if form.suffix == suffix), "pt2")
+    form = asked[0] if asked else by_suffix
+    if not asked and suffix in _ELSEWHERE:
+        raise CommandError(f"-o {output!r}: {_ELSEWHERE[suffix]}")
+    if backend and not FORMS[form].has_backends:
         raise CommandError("--backend goes with --pte or --edge")
     return form
 
 
 def _name_files(models: Sequence[str], output: str | None, options: Options) -> list[str]:
     """The files that the models go to: several into a folder."""
-    suffix = SUFFIXES[options.form]
+    suffix = FORMS[options.form].suffix
     if len(models) == 1 and output is not None and not os.path.isdir(output):
         if not output.endswith(suffix):
             raise CommandError(
@@ -79,7 +101,7 @@ def _name_files(models: Sequence[str], output: str | None, options: Options) -> 
         check_output(output)
         return [output]
     folder = Path(output or ".")
-    if folder.suffix in SUFFIXES.values():
+    if folder.suffix in {form.suffix for form in FORMS.values()}:
         if len(models) == 1:
             check_output(output)
         raise CommandError(f"-o {output!r}: several models go into a folder, -o {folder.stem}/")
@@ -96,23 +118,32 @@ def _name_files(models: Sequence[str], output: str | None, options: Options) -> 
     return files
 
 
+def export_built(model: Model, options: Options) -> ExportedProgram:
+    """Export a model; what is refused is told in words of the command line."""
+    shapes = read_dynamic(options.dynamic, model)
+    with in_options(options.dynamic):
+        return export(
+            model.module,
+            model.args,
+            dict(model.kwargs) or None,
+            dynamic_shapes=shapes,
+            constraints=options.constraints,
+            strict=options.strict,
+            control_flow=options.control_flow,  # type: ignore[arg-type]
+        )
+
+
 def export_model(job: Job[Options]) -> dict[str, Any]:
     """Export one model and write its file; what is reported of it."""
     options = job.options
-    model = build_model(job.model, options.seed)
-    shapes = read_dynamic(options.dynamic, model)
+    find_backend(options.backend)
+    model = build_model(job.model, options.building)
     start = time.perf_counter()
-    program = export(
-        model.module,
-        model.args,
-        dict(model.kwargs) or None,
-        dynamic_shapes=shapes,
-        strict=options.strict,
-        control_flow=options.control_flow,  # type: ignore[arg-type]
-    )
+    program = export_built(model, options)
     seconds = time.perf_counter() - start
     described = describe_program(program)
-    more = write_program(program, job.file, options.form, options.backend)
+    with in_options(options.dynamic):
+        more = FORMS[options.form].write(program, job.file, options.backend)
     size = os.path.getsize(job.file)
     return {
         "model": job.model,
@@ -120,41 +151,83 @@ def export_model(job: Job[Options]) -> dict[str, Any]:
         "bytes": size,
         "seconds": round(seconds, 3),
         **{key: described[key] for key in ("inputs", "outputs", "ranges", "parameters")},
-        "nodes": sum(described["operators"].values()),
         **more,
         "error": None,
     }
 
 
-def write_program(program: ExportedProgram, file: str, form: str, backend: str) -> dict[str, Any]:
-    """Write a program in one of the forms; what is reported of it beside the program."""
-    if form == "pt2":
-        save(program, file)
-        return {}
-    if form == "core":
-        save(program.run_decompositions(), file)
-        return {}
-    partitioner = find_partitioner(backend) if backend else None
-    edge = to_edge_transform_and_lower(program, partitioner=partitioner)
-    delegated = round(edge.delegation_report().share, 4) if backend else None
-    if form == "edge":
-        data = f"{edge.exported_program()}\n".encode()
-        replace_files({file: lambda opened: opened.write(data)})
-        return {"delegated": delegated}
+def find_backend(name: str) -> Any:
+    """The partitioner of a backend; None if none is asked for."""
+    return find_partitioner(name) if name else None
+
+
+# ------------------------------------------------------------------------------------------- forms
+
+
+def _write_pt2(program: ExportedProgram, file: str, backend: str) -> dict[str, Any]:
+    save(program, file)
+    return {"nodes": sum(count_operators(program).values())}
+
+
+def _write_core(program: ExportedProgram, file: str, backend: str) -> dict[str, Any]:
+    core = program.run_decompositions()
+    save(core, file)
+    return {"nodes": sum(count_operators(core).values())}
+
+
+def _write_edge(program: ExportedProgram, file: str, backend: str) -> dict[str, Any]:
+    edge = to_edge_transform_and_lower(program, partitioner=find_backend(backend))
+    lowered = edge.exported_program()
+    data = f"{lowered}\n".encode()
+    replace_files({file: lambda opened: opened.write(data)})
+    nodes = sum(count_operators(lowered).values())
+    return {"nodes": nodes, "delegated": _share(edge, backend)}
+
+
+def _write_pte(program: ExportedProgram, file: str, backend: str) -> dict[str, Any]:
+    edge = to_edge_transform_and_lower(program, partitioner=find_backend(backend))
     executable = edge.to_executable()
     executable.save(file)
-    return {"delegated": delegated, "arena_bytes": executable.arena_sizes}
+    calls = (sum(each["operators"].values()) for each in describe_methods(file).values())
+    return {
+        "nodes": sum(calls),
+        "delegated": _share(edge, backend),
+        "arena_bytes": executable.arena_sizes,
+    }
 
 
-def lower_file(source: str, output: str | None, form: str, backend: str) -> CommandOutcome:
-    """Lower the program of a file."""
-    suffix = SUFFIXES[form]
+def _share(edge: Any, backend: str) -> float | None:
+    return round(edge.delegation_report().share, 4) if backend else None
+
+
+FORMS = {
+    "pt2": Form(".pt2", _write_pt2),
+    "core": Form(".pt2", _write_core),
+    "edge": Form(".txt", _write_edge, has_backends=True),
+    "pte": Form(".pte", _write_pte, has_backends=True),
+}
+"""What can be written. The first with a suffix is what a file of that name becomes."""
+
+_ELSEWHERE = {
+    ".onnx": "lostwax writes no ONNX files of its own yet\n  instead: in Python, torch.onnx.export("
+    "lostwax.interop.to_torch(program), f='model.onnx', dynamo=True); see docs/recipes/onnx.md",
+}
+"""Files that others write of our programs, and how."""
+
+
+def lower_file(source: str, output: str | None, asked: str | None, backend: str) -> CommandOutcome:
+    """Lower the program of a file; if nobody says to what, then to what its name says, `.pte`."""
+    form = choose_form(output or "x.pte", [asked] if asked else [], backend)
+    form = "core" if form == "pt2" and not asked else form
+    suffix = FORMS[form].suffix
     file = output or str(Path(Path(source).name).with_suffix(suffix))
     check_output(file, (suffix,))
-    with show_status(f"lowering {source}"):
-        more = write_program(load_program(source), file, form, backend)
+    find_backend(backend)
+    with show_status(f"lowering {source}"), in_options(()):
+        more = FORMS[form].write(load_program(source), file, backend)
     made = {"source": source, "file": file, "bytes": os.path.getsize(file), **more}
-    return CommandOutcome(made, f"{file}: {write_bytes(made['bytes'])}{_write_more(made)}")
+    told = f"{file}: {write_count(made['nodes'], 'operator')}, {write_bytes(made['bytes'])}"
+    return CommandOutcome(made, f"{told}{_write_more(made)}")
 
 
 def write_line(made: dict[str, Any]) -> str:
@@ -164,9 +237,9 @@ def write_line(made: dict[str, Any]) -> str:
     ranges = [f"{name} in {text}" for name, text in made["ranges"].items()]
     varying = f", {', '.join(ranges)}" if ranges else ""
     return (
-        f"{made['file']}: {made['nodes']} operators, {made['parameters']:,} parameters, "
-        f"{write_bytes(made['bytes'])}{varying}{_write_more(made)}; exported in "
-        f"{made['seconds']:.2f} s"
+        f"{made['file']}: {write_count(made['nodes'], 'operator')}, "
+        f"{write_count(made['parameters'], 'parameter')}, {write_bytes(made['bytes'])}{varying}"
+        f"{_write_more(made)}; exported in {made['seconds']:.2f} s"
     )
 
 

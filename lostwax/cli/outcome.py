@@ -16,8 +16,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, TextIO
 
+from lostwax.cli.progress import show_progress
 from lostwax.errors import CommandError, LostwaxError
 from lostwax.location import find_raised, show_path
 
@@ -54,25 +55,32 @@ class CommandOutcome:
 
 
 def finish(
-    command: str, work: Callable[[], CommandOutcome], *, as_json: bool, show_traceback: bool
+    command: str,
+    work: Callable[[], CommandOutcome],
+    *,
+    as_json: bool,
+    show_traceback: bool = False,
+    is_quiet: bool = False,
+    status: str = "",
 ) -> None:
-    """Do the work, print its outcome or its error, and leave with the exit code."""
+    """Do the work, print its outcome or its error, and leave with the exit code. Meanwhile a
+    terminal shows the status, if there is one."""
     warned: list[dict[str, Any]] = []
-    with _quiet_stdout(), _collect_warnings(warned):
+    shown = show_progress("" if as_json or is_quiet else status)
+    with shown, _quiet_stdout(is_quiet), _collect_warnings(warned):
         outcome, error = run_safely(work, show_traceback)
-    for each in () if as_json else warned:
+    for each in () if as_json or is_quiet else warned:
         _say(f"warning: {_write_place(each)}{each['message']}")
     code = outcome.exit if outcome is not None else Exit(error["exit"])
     if as_json:
         result = None if outcome is None else outcome.result
         _print(write_json(command, code, result, error, warned))
     elif outcome is not None:
-        for note in outcome.notes:
+        for note in () if is_quiet else outcome.notes:
             _say(note)
         _print(outcome.text)
     else:
         _say(write_error(error))
-    sys.stdout.flush()
     if outcome is not None and outcome.go_on is not None:
         with contextlib.suppress(KeyboardInterrupt):
             outcome.go_on()
@@ -107,6 +115,8 @@ def describe_error(error: BaseException, code: Exit, show_traceback: bool) -> di
     is_own = isinstance(error, LostwaxError)
     span = error.span if isinstance(error, LostwaxError) else None
     place = find_raised(error) if span is None else (show_path(span.file), span.line)
+    if isinstance(error, CommandError):  # it is about the command line, not about code
+        span = place = None
     return {
         "exit": int(code),
         "code": error.code if isinstance(error, LostwaxError) else None,
@@ -150,9 +160,12 @@ def write_json(
 
 
 @contextlib.contextmanager
-def _quiet_stdout() -> Iterator[None]:
-    """What the model prints is not the command's answer: it goes to stderr."""
-    with contextlib.redirect_stdout(sys.stderr):
+def _quiet_stdout(is_quiet: bool) -> Iterator[None]:
+    """What the model prints is not the command's answer: it goes to stderr, or nowhere."""
+    with contextlib.ExitStack() as held:
+        nowhere = is_quiet or sys.stderr is None
+        to: Any = held.enter_context(open(os.devnull, "w")) if nowhere else sys.stderr
+        held.enter_context(contextlib.redirect_stdout(to))
         yield
 
 
@@ -203,14 +216,41 @@ def check_file(path: str) -> None:
         raise CommandError(f"there is no file {path!r}")
 
 
+RESULTS = (".pt", ".pth", ".npy", ".npz")
+
+
+def split_input(text: str) -> tuple[str, str]:
+    """`mask=m.npy` is a file for the input `mask`; without a name, for the next one."""
+    name, equals, file = text.partition("=")
+    named = bool(equals) and name.isidentifier() and not os.path.exists(text)
+    return (name, file) if named else ("", text)
+
+
+def check_inputs(texts: Iterable[str]) -> None:
+    """Refuse inputs that are no files, before the work."""
+    for _, file in map(split_input, texts):
+        check_file(file)
+        if not file.endswith((".npy", ".pt", ".pth")):
+            raise CommandError(
+                f"--input {file!r}: inputs are .npy files, or .pt files of torch.save"
+            )
+
+
 def _print(text: str) -> None:
-    if not text:
-        return
-    try:
-        print(text, flush=True)  # noqa: T201
-    except BrokenPipeError:  # `lostwax show … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if text:
+        _write(sys.stdout, text)
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
+    _write(sys.stderr, text)
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    """Write to whoever reads. If nobody does any more (`lostwax show … | head`), or the stream was
+    closed from the start (`2>&-`), that is no error."""
+    if stream is None:
+        return
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

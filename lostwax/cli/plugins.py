@@ -39,9 +39,9 @@ def list_backends() -> dict[str, EntryPoint]:
 
 
 LIBRARIES = {
-    "timm": "lostwax.cli.libraries:build_timm",
-    "transformers": "lostwax.cli.libraries:build_transformers",
-    "hf": "lostwax.cli.hugging_face:build_hf",
+    "timm": "lostwax.cli.models.libraries:build_timm",
+    "transformers": "lostwax.cli.models.libraries:build_transformers",
+    "hf": "lostwax.cli.models.hugging_face:build_hf",
 }
 
 
@@ -52,7 +52,13 @@ def list_libraries() -> dict[str, EntryPoint]:
     return {each.name: each for each in (*entry_points(group=MODELS), *own)}
 
 
+def check_library(name: str) -> None:
+    """Refuse a library that is not installed."""
+    if find_spec(name) is None:
+        raise CommandError(f"{name} is not installed\n  instead: pip install {name}")
+
+
 def find_library(name: str) -> Callable[[str, dict[str, Any]], tuple[Any, ...]] | None:
     """What builds the models of a library, by their names and options; None if none is known."""
     found = list_libraries().get(name)
-    return None if found is None else found.load()  # type: ignore[no-any-return]
+    return None if found is None else found.load()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from lostwax.cli.outcome import CommandOutcome, Exit, check_file
+from lostwax.cli.wording import in_options
 from lostwax.errors import CommandError, LoadError, LoweringError
 from lostwax.ir.diff import diff
 from lostwax.ir.graph.lookup import all_nodes
@@ -25,7 +28,8 @@ from lostwax.pte.file.reader import read_file
 def load_programs(file: str, *, weights: bool = True) -> dict[str, ExportedProgram]:
     """The programs of a `.pt2` file, by name."""
     check_file(file)
-    return load(file, weights=weights, by_name=True)
+    with in_options(()):
+        return load(file, weights=weights, by_name=True)
 
 
 def load_program(file: str, name: str = "") -> ExportedProgram:
@@ -45,6 +49,10 @@ def write_bytes(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.2f} GB"
+
+
+def write_count(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 # -------------------------------------------------------------------------------------- one program
@@ -95,8 +103,10 @@ def _write_range(limits: tuple[int | None, int | None]) -> str:
 
 
 def count_operators(program: ExportedProgram) -> Counter[str]:
-    """How often each operator is called, in the bodies of control flow, too."""
-    nodes = (n for n in all_nodes(program.graph_module) if n.op == "call_function")
+    """How often each operator is called, in the bodies of control flow, too. To take a result out
+    of several is no call."""
+    calls = (n for n in all_nodes(program.graph_module) if n.op == "call_function")
+    nodes = (n for n in calls if n.target is not operator.getitem)
     return Counter(dict(Counter(target_text(n.target) for n in nodes).most_common()))
 
 
@@ -181,11 +191,29 @@ def _write_memory(summary: Mapping[str, Any]) -> str:
 # -------------------------------------------------------------------------------------- executables
 
 
-def _show_executable(file: str, ops: bool, memory: bool) -> CommandOutcome:
+def describe_methods(file: str) -> dict[str, dict[str, Any]]:
+    """What the methods of a `.pte` file call, and the memory that they need."""
+    return _describe_methods(_read_executable(file))
+
+
+def _read_executable(file: str) -> Any:
+    with reading(file):
+        return read_file(Path(file).read_bytes())
+
+
+@contextmanager
+def reading(file: str) -> Iterator[None]:
+    """An error about a `.pte` file names it, and says what to do."""
     try:
-        found = read_file(Path(file).read_bytes())
+        yield
     except LoadError as error:
-        raise LoadError(error.message, (file, *error.where)) from None
+        told = error.message
+        if "fix: " not in told and "instead: " not in told:
+            told += "\n  fix: copy it again, or write it again: lostwax lower, lostwax export --pte"
+        raise LoadError(told, tuple(dict.fromkeys((file, *error.where)))) from None
+
+
+def _describe_methods(found: Any) -> dict[str, dict[str, Any]]:
     methods: dict[str, Any] = {}
     for plan in found.program["execution_plan"] or ():
         calls: Counter[str] = Counter()
@@ -199,7 +227,12 @@ def _show_executable(file: str, ops: bool, memory: bool) -> CommandOutcome:
                     calls[plan["delegates"][call["delegate_index"]]["id"]] += 1
         arenas = [int(size) for size in plan["non_const_buffer_sizes"] or ()]
         methods[plan["name"]] = {"operators": dict(calls), "arena_bytes": arenas}
-    data = found.data_size
+    return methods
+
+
+def _show_executable(file: str, ops: bool, memory: bool) -> CommandOutcome:
+    found = _read_executable(file)
+    methods, data = _describe_methods(found), found.data_size
     result = {"file": file, "bytes": found.size, "data_bytes": data, "methods": methods}
     if memory:
         lines = [f"weights: {write_bytes(data)}"]

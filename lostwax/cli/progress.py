@@ -1,10 +1,12 @@
-"""Progress on a terminal; silence in a pipe. Must not import torch."""
+"""Progress on a terminal; silence in a pipe. One line, which is there from the start of a command,
+also while torch is imported. Must not import torch."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 
 def is_terminal() -> bool:
@@ -12,31 +14,64 @@ def is_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
+class _Screen:
+    """The line that is shown; None if nobody looks."""
+
+    line: Any = None
+    text: str = ""
+
+    def show(self, text: str) -> None:
+        self.text = text
+        if self.line is not None:
+            self.line.update(text)
+
+
+_screen = _Screen()
+
+
+@contextlib.contextmanager
+def show_progress(text: str) -> Iterator[None]:
+    """Show a line while a command runs, if somebody looks; with an empty text none."""
+    if not text or not is_terminal() or _screen.line is not None:
+        yield
+        return
+    sys.stderr.write(f"{text}\r")  # there before anything is imported; the next line covers it
+    sys.stderr.flush()
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.status import Status
+
+    status = Status(escape(text), console=Console(stderr=True))
+    with status:
+        _screen.line = status
+        try:
+            yield
+        finally:
+            _screen.line = None
+
+
 @contextlib.contextmanager
 def show_status(text: str) -> Iterator[Callable[[str], None]]:
     """Say what is being done, while it is done; the function that comes with it says how far."""
-    if not is_terminal():
-        yield lambda part: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text) as status:
-        yield lambda part: status.update(f"{text}: {part}")
+    before = _screen.text
+    _screen.show(text)
+    try:
+        yield lambda part: _screen.show(f"{text}: {part}")
+    finally:
+        _screen.show(before)
 
 
 @contextlib.contextmanager
 def count_steps(text: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A bar; the function that comes with it is called after each step, with what was done."""
-    if not is_terminal():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
+    """Say how many of so many steps are done; the function that comes with it is called after
+    each, with what was done."""
+    done = 0
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(text, total=total)
+    with show_status(f"{text}: 0 of {total}"):
 
-        def advance(done: str) -> None:
-            bar.update(task, advance=1, description=done)
+        def advance(what: str) -> None:
+            nonlocal done
+            done += 1
+            _screen.show(f"{text}: {done} of {total}, {what}")
 
         yield advance

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import webbrowser
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lostwax.cli.exporting import Options
-from lostwax.cli.factories import build_model, read_dynamic
+from lostwax.cli.exporting import Options, find_backend
+from lostwax.cli.models.factories import build_model
+from lostwax.cli.models.sizes import read_dynamic
 from lostwax.cli.outcome import CommandOutcome, check_file, check_output, write_error
-from lostwax.cli.plugins import find_partitioner
 from lostwax.cli.programs import write_bytes
 from lostwax.cli.progress import show_status
 from lostwax.cli.serving import find_address, open_server, serve
 from lostwax.cli.several import Job, find_exit, run_jobs
+from lostwax.cli.wording import write_in_options
 from lostwax.errors import CommandError, LostwaxError
 from lostwax.explorer.page import explore
 from lostwax.problems.report import report
 
 
 def report_models(
-    models: Sequence[str], output: str | None, options: Options, jobs: int, on_ray: bool
+    models: Sequence[str],
+    output: str | None,
+    options: Options,
+    jobs: int,
+    on_ray: bool,
+    opens: bool = False,
 ) -> CommandOutcome:
     """All problems of each model; with a file, the report of one model goes there."""
     if output is not None and len(models) > 1:
         raise CommandError("-o with --report is the report of one model")
+    if options.constraints:
+        raise CommandError("--constraint does not go with --report, which finds constraints")
     check_output(output, (".html", ".json", ".txt"))
     todo = [Job(model, output or "", options) for model in models]
     if len(todo) == 1 and not on_ray:
@@ -35,13 +45,14 @@ def report_models(
     else:
         listed = run_jobs("looking at models", report_model, todo, jobs, on_ray)
         text = "\n\n".join(map(_write_report, listed))
-    return CommandOutcome({"reports": listed}, text, find_exit(listed))
+    notes = open_page(Path(output or "").resolve().as_uri()) if opens else []
+    return CommandOutcome({"reports": listed}, text, find_exit(listed), notes)
 
 
 def report_model(job: Job[Options]) -> dict[str, Any]:
     """All problems of one model; what is reported of it."""
     options = job.options
-    model = build_model(job.model, options.seed)
+    model = build_model(job.model, options.building)
     found = report(
         model.module,
         model.args,
@@ -49,8 +60,12 @@ def report_model(job: Job[Options]) -> dict[str, Any]:
         dynamic_shapes=read_dynamic(options.dynamic, model),
         strict=options.strict,
         control_flow=options.control_flow,
-        partitioner=find_partitioner(options.backend) if options.backend else None,
+        partitioner=find_backend(options.backend),
     )
+    said = (
+        replace(each, fix=write_in_options(each.fix, options.dynamic)) for each in found.findings
+    )
+    found = replace(found, findings=tuple(said))
     if job.file:
         found.save(job.file)
     text = f"{job.file}: {found.summary}" if job.file else str(found)
@@ -71,12 +86,10 @@ def explore_file(
     lower: bool,
     profile: str | bool,
     port: int | None,
+    opens: bool,
 ) -> CommandOutcome:
     """Write the page of a file, or of the differences of two; with a port, serve it, and write it
     only if a name is given."""
-    for each in (file, other, profile):
-        if isinstance(each, str):
-            check_file(each)
     if other is not None and lower:
         raise CommandError("--lower shows the stages of one file, not of two")
     check_output(output, (".html",))
@@ -92,7 +105,8 @@ def explore_file(
     lines, server = [], None
     if page is not None:
         result["bytes"] = Path(page).stat().st_size
-        lines.append(f"{page}: {write_bytes(result['bytes'])}; open it in a browser")
+        todo = "" if opens else "; open it in a browser"
+        lines.append(f"{page}: {write_bytes(result['bytes'])}{todo}")
     if port is not None:
         content = made.html.encode()
         result["bytes"] = len(content)
@@ -100,4 +114,12 @@ def explore_file(
         result["address"] = find_address(server)
         lines.append(f"serving {file} at {result['address']} until Ctrl-C")
     after = None if server is None else partial(serve, server)
-    return CommandOutcome(result, "\n".join(lines), go_on=after)
+    notes = open_page(result.get("address") or Path(page or "").resolve().as_uri()) if opens else []
+    return CommandOutcome(result, "\n".join(lines), notes=notes, go_on=after)
+
+
+def open_page(address: str) -> list[str]:
+    """Open a page in the user's browser; what to tell if there is none."""
+    if webbrowser.open(address):
+        return []
+    return [f"no browser could be opened here\n  instead: open {address} in one"]

@@ -1,13 +1,13 @@
-"""`lostwax check`, `run` and `bench`: programs at work."""
+"""`lostwax check` and `run`: programs at work."""
 
 from __future__ import annotations
 
 import copy
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
@@ -15,14 +15,15 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 
-from lostwax.capture.export import export
 from lostwax.checking.check import check
 from lostwax.checking.result import CheckResult
-from lostwax.cli.factories import Model, build_model, import_place, read_dynamic
-from lostwax.cli.outcome import CommandOutcome, check_file, check_output, write_error
-from lostwax.cli.programs import load_program
+from lostwax.cli.exporting import Options, export_built
+from lostwax.cli.models.factories import build_model, import_place
+from lostwax.cli.outcome import CommandOutcome, split_input, write_error
+from lostwax.cli.programs import load_program, reading
 from lostwax.cli.progress import show_status
 from lostwax.cli.several import Job, find_exit, run_jobs
+from lostwax.cli.wording import in_options
 from lostwax.errors import CommandError
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.text import dtype_text
@@ -34,38 +35,18 @@ from lostwax.undo.replace_files import replace_files
 class CheckOptions:
     """How programs are compared with their models."""
 
+    export: Options
+    """How a model is built, and exported if there is no file."""
     draws: int = 8
     own_weights: bool = False
-    dynamic: tuple[str, ...] = ()
-    seed: int = 0
     imports: tuple[str, ...] = ()
 
 
-def split_targets(targets: Sequence[str]) -> list[tuple[str, str]]:
-    """Files, each with the model after it, and models alone, which have "" for a file."""
-    found: list[tuple[str, str]] = []
-    file = ""
-    for each in targets:
-        if each.endswith(".pt2"):
-            if file:
-                break
-            file = each
-        else:
-            found.append((file, each))
-            file = ""
-    if file:
-        raise CommandError(
-            f"check takes a .pt2 file and its model, or a model alone; {file!r} is followed by none"
-            "\n  instead: lostwax check model.pt2 MODULE:FACTORY"
-        )
-    return found
-
-
 def check_models(
-    targets: Sequence[str], options: CheckOptions, jobs: int, on_ray: bool
+    pairs: Sequence[tuple[str, str]], options: CheckOptions, jobs: int, on_ray: bool
 ) -> CommandOutcome:
     """Compare each program with its model."""
-    todo = [Job(m, f, options, reads=bool(f)) for f, m in split_targets(targets)]
+    todo = [Job(model, file, options, reads=bool(file)) for file, model in pairs]
     if len(todo) == 1 and not on_ray:
         with show_status(f"checking {todo[0].file or todo[0].model}") as tell:
             listed = [check_model(todo[0], tell)]
@@ -87,17 +68,17 @@ def check_model(
     options = job.options
     for name in options.imports:
         import_place(name)
-    model = build_model(job.model, options.seed)
-    if job.file:
-        program = load_program(job.file)
-        if not options.own_weights:
-            _take_weights(model.module, program, job.file)
-    else:
-        shapes = read_dynamic(options.dynamic, model)
-        program = export(
-            model.module, model.args, dict(model.kwargs) or None, dynamic_shapes=shapes
-        )
-    found = check(program, model.module, draws=options.draws, seed=options.seed, on_case=on_case)
+    tell = on_case or (lambda case: None)
+    program = load_program(job.file) if job.file else None
+    tell("building the model")
+    building = options.export.building
+    model = build_model(job.model, building)
+    if program is None:
+        tell("exporting it")
+        program = export_built(model, options.export)
+    elif not options.own_weights and not building.weights:
+        _take_weights(model.module, program, job.file)
+    found = check(program, model.module, draws=options.draws, seed=building.seed, on_case=on_case)
     record = {"model": job.model, "file": job.file or None, **_describe_check(found)}
     return {**record, "error": None, "report": found.report}
 
@@ -139,23 +120,25 @@ def _take_weights(module: Any, program: ExportedProgram, file: str) -> None:
 
 def run_file(file: str, inputs: Sequence[str], output: str | None, name: str) -> CommandOutcome:
     """Run a program once, with inputs from files, or with the example that is in it."""
-    check_file(file)
-    check_output(output)
-    given = [_read_input(each) for each in inputs]
-    start = time.perf_counter()
+    given = read_inputs(inputs)
     if file.endswith(".pte"):
         if not given:
             raise CommandError("a .pte file has no example inputs\n  instead: --input x.npy")
-        results: Any = load_runtime(file).run(given, method=name or "forward")
+        method = name or "forward"
+        with reading(file):
+            runtime = load_runtime(file)
+
+        def call() -> Any:
+            return runtime.run([value for _, value in given], method=method)
     else:
-        call = _prepare(load_program(file, name), given, file)
+        call = prepare_call(load_program(file, name), given, file)
+    with show_status(f"running {file}"), torch.no_grad(), in_options(()):
         start = time.perf_counter()
-        with torch.no_grad():
-            results = call()
-    seconds = time.perf_counter() - start
-    if output is not None:
-        replace_files({output: partial(torch.save, results)})
+        results = call()
+        seconds = time.perf_counter() - start
     leaves = pytree.tree_leaves(results)
+    if output is not None:
+        _write_results(results, leaves, output)
     described = [_describe_value(leaf) for leaf in leaves]
     lines = [each["text"] for each in described]
     if output is not None:
@@ -165,10 +148,47 @@ def run_file(file: str, inputs: Sequence[str], output: str | None, name: str) ->
     )
 
 
+def _write_results(results: Any, leaves: Sequence[Any], output: str) -> None:
+    """As numpy has them, or as torch does: by the name of the file."""
+    if not output.endswith((".npy", ".npz")):
+        replace_files({output: partial(torch.save, results)})
+        return
+    import numpy
+
+    arrays = [_make_array(leaf) for leaf in leaves]
+    if output.endswith(".npz"):
+        named = {f"result_{at}": array for at, array in enumerate(arrays)}
+        replace_files({output: lambda opened: numpy.savez(opened, **named)})
+        return
+    if len(arrays) != 1:
+        raise CommandError(
+            f"-o {output!r} holds one result, and there are {len(arrays)}\n"
+            f"  instead: -o {Path(output).with_suffix('.npz')}, or a .pt file"
+        )
+    replace_files({output: lambda opened: numpy.save(opened, arrays[0])})
+
+
+def _make_array(value: Any) -> Any:
+    import numpy
+
+    if not isinstance(value, torch.Tensor):
+        return numpy.asarray(value)
+    plain = value.detach().cpu()
+    if plain.dtype == torch.bfloat16 or (plain.dtype.itemsize == 1 and plain.is_floating_point()):
+        plain = plain.float()  # numpy has no such dtype
+    return plain.resolve_conj().resolve_neg().numpy()
+
+
+Given = list[tuple[str, Any]]
+"""Inputs with their names, "" where none was given."""
+
+
+def read_inputs(texts: Sequence[str]) -> Given:
+    """Inputs from files, `x.npy` or `mask=m.npy`."""
+    return [(name, _read_input(file)) for name, file in map(split_input, texts)]
+
+
 def _read_input(file: str) -> Any:
-    check_file(file)
-    if not file.endswith((".npy", ".pt")):
-        raise CommandError(f"--input {file!r}: inputs are .npy files, or .pt files of torch.save")
     try:
         if file.endswith(".npy"):
             import numpy
@@ -176,18 +196,33 @@ def _read_input(file: str) -> Any:
             return torch.from_numpy(numpy.load(file))
         return torch.load(file, weights_only=True)
     except (ValueError, TypeError, EOFError, RuntimeError, UnpicklingError) as error:
-        raise CommandError(f"--input {file!r} cannot be read: it is damaged, or no data") from error
+        raise CommandError(
+            f"--input {file!r} cannot be read: it is damaged, or no data\n"
+            "  instead: a file that numpy.save or torch.save wrote, of numbers"
+        ) from error
 
 
-def _prepare(program: ExportedProgram, given: Sequence[Any], file: str) -> Callable[[], Any]:
-    if given:
-        args, kwargs = tuple(given), dict[str, Any]()
-    elif program.example_inputs is None:
+def prepare_call(program: ExportedProgram, given: Given, file: str) -> Callable[[], Any]:
+    """A call of a program, with these inputs or with its example."""
+    example = program.example_inputs
+    if not given and example is None:
         raise CommandError(f"{file} has no example inputs\n  instead: --input x.pt")
-    else:
-        args, kwargs = copy.deepcopy(program.example_inputs)
+    args, kwargs = copy.deepcopy(example) if example is not None else ((), {})
+    if given:
+        args, kwargs = match_inputs(given, len(args), [*kwargs])
     module = program.module()
     return lambda: module(*args, **kwargs)
+
+
+def match_inputs(
+    given: Given, positions: int, names: list[str]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Inputs without a name go to those without one, then to the others in their order."""
+    plain = [value for name, value in given if not name]
+    kwargs = {name: value for name, value in given if name}
+    free = [name for name in names if name not in kwargs]
+    kwargs |= dict(zip(free, plain[positions:], strict=False))
+    return tuple(plain if len(plain) > positions + len(free) else plain[:positions]), kwargs
 
 
 def _describe_value(value: Any) -> dict[str, Any]:
@@ -205,42 +240,3 @@ def _describe_value(value: Any) -> dict[str, Any]:
             f" min {record['min']:.4g}, mean {record['mean']:.4g}, max {record['max']:.4g}"
         )
     return record
-
-
-def bench_file(file: str, spec: str, repeat: int, seed: int) -> CommandOutcome:
-    """How long a program takes, and beside it the model in eager, if one is given."""
-    calls: dict[str, Callable[[], Any]] = {}
-    if file.endswith(".pte"):
-        if not spec:
-            raise CommandError("a .pte file has no example inputs\n  instead: a factory, too")
-        runtime, model = load_runtime(file), build_model(spec, seed)
-        given = pytree.tree_leaves((model.args, model.kwargs))
-        calls["the runtime"] = lambda: runtime.run(given)
-        calls["eager"] = _call_model(model)
-    else:
-        calls["the program"] = _prepare(load_program(file), (), file)
-        if spec:
-            calls["eager"] = _call_model(build_model(spec, seed))
-    with show_status(f"running {file}"), torch.no_grad():
-        times = _time_calls(calls, repeat)
-    lines = [
-        f"{name}: median {1e3 * t['median']:.3f} ms, least {1e3 * t['least']:.3f} ms"
-        for name, t in times.items()
-    ]
-    return CommandOutcome({"repeat": repeat, "seconds": times}, "\n".join(lines))
-
-
-def _call_model(model: Model) -> Callable[[], Any]:
-    return lambda: model.module(*model.args, **model.kwargs)
-
-
-def _time_calls(calls: dict[str, Callable[[], Any]], repeat: int) -> dict[str, dict[str, float]]:
-    """They take turns, so that what else the machine does meets all of them."""
-    found: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(repeat + 2):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            if turn >= 2:  # the first two make what is kept
-                found[name].append(time.perf_counter() - start)
-    return {n: {"median": statistics.median(t), "least": min(t)} for n, t in found.items()}

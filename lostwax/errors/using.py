@@ -395,7 +395,7 @@ class CommandError(LostwaxError, ValueError):
     Example:
 
         import pathlib
-        from lostwax.cli.factories import build_model
+        from lostwax.cli.models.factories import build_model
 
         code = "import torch; tiny = lambda: (torch.nn.Linear(4, 2), torch.ones(3, 4))"
         pathlib.Path("/tmp/nets.py").write_text(code)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -10,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from lostwax.cli import progress
 from lostwax.cli.app import app
 from lostwax.cli.outcome import SCHEMA, Exit
 
 COMMANDS = ["export", "show", "check", "diff", "run", "lower", "bench", "explore", "explain"]
+COMMANDS += ["models", "doctor"]
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
 
 
@@ -55,9 +60,104 @@ def test_exit_codes_are_on_the_page():
     assert f"`{SCHEMA}`" in PAGE
 
 
-def test_words_that_are_not_known(lostwax):
-    assert lostwax("exprot").code == 2
-    assert lostwax("export").code == 2
+@pytest.mark.parametrize(
+    ("words", "command", "told"),
+    [
+        (["exprot"], "", "No such command 'exprot'"),
+        (["export"], "export", "Missing argument"),
+        (["export", "nets.py:tiny", "--dynmic", "n"], "export", "--dynamic"),
+        (["explore", "a.pt2", "--port", "99999"], "explore", "'--port'"),
+        (["bench", "a.pt2", "--repeat", "often"], "bench", "'--repeat'"),
+        (["export", "nets.py:tiny", "--control-flow", "no"], "export", "'--control-flow'"),
+    ],
+)
+def test_a_line_that_is_wrong_is_told_as_all_errors_are(lostwax, words, command, told):
+    ran = lostwax(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error: [LW0801] ")
+    assert told in ran.err
+    assert ran.err.endswith(f"instead: {f'lostwax {command}'.strip()} --help lists what there is\n")
+    data = lostwax(*words, "--json")
+    assert (data.code, data.err) == (2, "")
+    assert data.json["command"] == command
+    assert data.json["error"]["message"] in ran.err
+    assert data.json["error"]["file"] is None
+
+
+def test_help_is_for_people(lostwax):
+    for command in COMMANDS:
+        told = lostwax(command, "--help").out
+        assert not re.search(r"<\w*\[?str|[{}]|\[\[", told), told
+    bare = lostwax()
+    assert bare.code == 2
+    assert "Usage: lostwax" in bare.out + bare.err
+
+
+def test_quiet_leaves_the_answer_and_errors(lostwax, folder):
+    (folder / "loud.py").write_text(
+        "import warnings\nfrom nets import *\n"
+        "def loud():\n    print('loud')\n    warnings.warn('beware')\n    return tiny()\n"
+    )
+    loud = lostwax("export", "loud.py:loud", "-o", "a.pt2")
+    quiet = lostwax("export", "loud.py:loud", "-o", "a.pt2", "-q")
+    assert "beware" in loud.err
+    assert "loud\n" in loud.err
+    assert (quiet.code, quiet.err) == (0, "")
+    assert quiet.out.startswith("a.pt2: 5 operators")
+    assert "there is no file" in lostwax("show", "gone.pt2", "-q").err
+
+
+def run_on_terminal(folder: Path, *words: str) -> str:
+    """What a terminal gets on stderr, of a command for which torch cannot be imported."""
+    (folder / "torch.py").write_text("import sys; sys.stderr.write('TORCH'); sys.exit(9)")
+    (folder / "a.pt2").write_text("no archive")
+    ours = str(Path(__file__).parents[2])
+    reads, writes = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lostwax", *words],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=writes,
+        env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ours}", "TERM": "xterm"},
+    )
+    os.close(writes)
+    found = b""
+    with contextlib.suppress(OSError):  # how a terminal ends
+        while part := os.read(reads, 1000):
+            found += part
+    os.close(reads)
+    process.wait()
+    return found.decode()
+
+
+def test_a_terminal_sees_something_before_torch_is_there(tmp_path):
+    told = run_on_terminal(tmp_path, "show", "a.pt2")
+    assert told.startswith("show: loading torch\r")
+    assert "TORCH" in told
+    assert run_on_terminal(tmp_path, "show", "a.pt2", "-q") == "TORCH"
+
+
+def test_progress_is_one_line_that_tells_what_is_done(monkeypatch):
+    shown = io.StringIO()
+    monkeypatch.setattr(shown, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stderr", shown)
+    with progress.show_progress("export: loading [torch]"):
+        with progress.count_steps("exporting", 2) as advance:
+            advance("a")
+            assert progress._screen.text == "exporting: 1 of 2, a"
+        assert progress._screen.text == ""
+    assert "loading [torch]" in shown.getvalue()
+    assert progress._screen.line is None
+
+
+def test_pipes_that_are_closed_end_quietly(folder):
+    """Nobody reads stdout, or stderr; or they were never open."""
+    ours = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    line = f"{sys.executable} -m lostwax explain"
+    for more in ("| true", ">&-", "LW9999 2>&1 | true", "LW9999 2>&-"):
+        shell = ["bash", "-c", f"{line} {more}"]
+        ran = subprocess.run(shell, capture_output=True, text=True, env=ours)
+        assert (ran.stdout, ran.stderr) == ("", ""), more
 
 
 @pytest.mark.parametrize(
@@ -76,7 +176,9 @@ def test_words_that_are_not_known(lostwax):
         (["export", "tiny"], 2, "names no factory"),
         (["export", "nets.py:tiny", "--dynamic", "y.0=n"], 2, "there is no input 'y'"),
         (["export", "nets.py:tiny", "--dynamic", "5=n"], 2, "no input has a dimension 5"),
-        (["export", "nets.py:tiny", "-o", "x.onnx"], 2, "-o x.pt2"),
+        (["export", "nets.py:tiny", "-o", "x.bin"], 2, "-o x.pt2"),
+        (["export", "nets.py:tiny", "-o", "x.onnx"], 2, r"no ONNX.*\n  instead: .*to_torch"),
+        (["lower", "nets.py", "-o", "x.onnx"], 2, r"no ONNX.*\n  instead: .*to_torch"),
         (["export", "nets.py:tiny", "--core", "--pte"], 2, "exclude each other"),
         (["show", "gone.pt2"], 2, "there is no file"),
         (["show", "nets.py"], 3, r"\[LW0702\] this is not a .pt2"),
@@ -145,6 +247,8 @@ def test_a_file_that_is_no_executable_is_named(lostwax, folder):
     ran = lostwax("show", "a.pte")
     assert ran.code == 3
     assert "while reading a.pte" in ran.err
+    assert "fix: copy it again, or write it again: lostwax lower" in ran.err
+    assert "fix: lostwax export MODEL -o FILE writes programs" in lostwax("show", "nets.py").err
 
 
 def test_a_disk_that_is_full(lostwax, folder, monkeypatch):

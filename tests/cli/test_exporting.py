@@ -54,6 +54,20 @@ def test_other_forms(lostwax, folder, flags, file):
         assert "edge.aten.permute_copy.default" in (folder / file).read_text()
 
 
+@pytest.mark.parametrize("words", [["-o", "m.pt2"], ["-o", "m.pt2", "--core"], ["-o", "m.pte"],
+                                   ["-o", "m.pte", "--backend", "xnnpack"]])  # fmt: skip
+def test_operators_are_as_many_in_every_command(lostwax, folder, words):
+    (folder / "picks.py").write_text(
+        "import torch\ndef picks(): return lambda x: x.sort()[0] + x.relu(), torch.ones(3)\n"
+    )
+    (made,) = lostwax("export", "picks.py:picks", *words, "--json").json["result"]["models"]
+    shown = lostwax("show", words[1], "--ops").out.splitlines()[-1]
+    assert int(shown.split()[0]) == made["nodes"]
+    if words[1] == "m.pt2":
+        kinds = face.explore("m.pt2").data["programs"][0]["columns"]["kind"]
+        assert made["nodes"] == kinds.count(4) == 3, "as in the explorer, where 4 is an operator"
+
+
 def test_a_file_is_lowered(lostwax, folder):
     lostwax("export", "nets.py:tiny", "-o", "a.pt2")
     assert "memory" in lostwax("lower", "a.pt2", "--backend", "xnnpack").out

@@ -8,15 +8,17 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from lostwax.cli.factories import build_model, read_dynamic
+from lostwax.cli.models.factories import build_model
+from lostwax.cli.models.names import Building
+from lostwax.cli.models.sizes import read_dynamic
 from lostwax.errors import CommandError
 
 
 def test_options_and_seeds(folder):
-    model = build_model("nets.py:tiny?wide=5", seed=3)
+    model = build_model("nets.py:tiny?wide=5", Building(3))
     assert model.module.first.out_features == 5
-    assert torch.equal(build_model("nets.py:tiny?wide=5", seed=3).args[0], model.args[0])
-    assert not torch.equal(build_model("nets.py:tiny?wide=5", seed=4).args[0], model.args[0])
+    assert torch.equal(build_model("nets.py:tiny?wide=5", Building(3)).args[0], model.args[0])
+    assert not torch.equal(build_model("nets.py:tiny?wide=5", Building(4)).args[0], model.args[0])
 
 
 def test_a_module_in_the_working_directory(folder):

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import lostwax as face
-from lostwax.cli.factories import build_model
-from lostwax.cli.hugging_face import find_checkpoint, load_checkpoint
+from lostwax.cli.models.factories import build_model
+from lostwax.cli.models.hugging_face import find_checkpoint, load_checkpoint
 from lostwax.errors import CommandError
 
 needs_transformers = pytest.mark.skipif(
@@ -25,7 +25,7 @@ SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2}
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory) -> Path:
     """A folder that transformers itself wrote, in parts, in bfloat16."""
-    from lostwax.cli.libraries import import_library
+    from lostwax.cli.models.libraries import import_library
 
     transformers = import_library("transformers")
     folder = tmp_path_factory.mktemp("hub") / "llama"

@@ -11,6 +11,7 @@ import torch
 
 import lostwax as face
 from lostwax.cli import running
+from lostwax.cli.benching import describe_times
 from tests.cli.rays import pretend_ray
 
 
@@ -40,7 +41,8 @@ def test_each_case_of_a_check_is_told_on_a_terminal(lostwax, file, monkeypatch):
 
     monkeypatch.setattr(running, "show_status", show_status)
     assert lostwax("check", file, "nets.py:tiny", "--draws", "1").code == 0
-    assert told == ["checking a.pt2: the example", "checking a.pt2: x.shape[0] = 0"]
+    cases = ("building the model", "the example", "x.shape[0] = 0")
+    assert told == [f"checking a.pt2: {case}" for case in cases]
 
 
 def test_a_file_of_another_model(lostwax, file):
@@ -114,7 +116,18 @@ def test_an_executable_is_run(lostwax, folder):
 
 
 def test_a_program_is_timed_beside_eager(lostwax, file):
-    ran = lostwax("bench", file, "nets.py:tiny", "--repeat", "3", "--json")
-    seconds = ran.json["result"]["seconds"]
-    assert set(seconds) == {"the program", "eager"}
-    assert 0 < seconds["eager"]["least"] <= seconds["eager"]["median"]
+    before = torch.get_num_threads()
+    words = ("bench", file, "nets.py:tiny", "--repeat", "3", "--threads", "1")
+    told = lostwax(*words, "--json").json["result"]
+    assert set(told["seconds"]) == {"the program", "eager"}
+    assert (told["threads"], told["items"], torch.get_num_threads()) == (1, 3, before)
+    assert lostwax(*words).out.startswith("3 calls each, 1 thread, 3 items a call\nthe program: ")
+
+
+def test_times_are_told_by_their_shares():
+    told = describe_times([each / 1000 for each in range(100, 0, -1)], 4)
+    assert [round(told[key], 6) for key in ("least", "median", "p90", "p99", "most")] == [
+        *(0.001, 0.0505, 0.09, 0.099, 0.1)
+    ]
+    assert told["items_per_second"] == pytest.approx(4 / 0.0505)
+    assert describe_times([1.0], 2)["p99"] == 1.0

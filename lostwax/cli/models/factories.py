@@ -1,28 +1,34 @@
 """Models by name: `MODULE:FACTORY`, `path/to/model.py:FACTORY`, `timm:NAME`, `transformers:NAME`,
-each with options, `timm:resnet50?num_classes=10`.
+`hf:DIR`, each with options, `timm:resnet50?num_classes=10`.
 
-A factory returns the module and its example inputs: `module, args` or `module, args, kwargs`.
+A factory returns the module and its example inputs, `module, args` or `module, args, kwargs`; or
+the module alone, whose inputs the command line describes.
 """
 
 from __future__ import annotations
 
-import ast
 import importlib
 import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import torch
-import torch.utils._pytree as pytree
 from torch import nn
 
-from lostwax.capture.shapes.dims import Dim
+from lostwax.cli.models.inputs import (
+    make_inputs,
+    move_inputs,
+    name_inputs,
+    read_device,
+    read_dtype,
+)
+from lostwax.cli.models.names import AS_IT_IS, Building, read_name
+from lostwax.cli.models.weights import load_weights
 from lostwax.cli.plugins import find_library
 from lostwax.errors import CommandError, did_you_mean
 
@@ -35,6 +41,7 @@ class Model:
     module: Any
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    has_inputs: bool = True
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -48,34 +55,63 @@ class Model:
         return found
 
 
-def build_model(spec: str, seed: int = 0) -> Model:
-    """The model that a text names. Its weights and inputs are drawn with that seed."""
-    place, colon, rest = spec.rpartition(":")
-    if not colon or not place or not rest:
-        raise CommandError(
-            f"{spec!r} names no factory\n  instead: MODULE:FACTORY, path/to/model.py:FACTORY, "
-            "timm:resnet50 or transformers:bert"
-        )
-    name, _, query = rest.partition("?")
-    options = {key: _read_option(v) for key, v in parse_qsl(query, keep_blank_values=True)}
-    torch.manual_seed(seed)
+def build_model(spec: str, how: Building = AS_IT_IS) -> Model:
+    """The model that a text names, with weights and inputs as is asked; what nobody says is drawn
+    with the seed."""
+    place, name, options = read_name(spec)
+    torch.manual_seed(how.seed)
     build = find_library(place)
     if build is not None:
         made: Any = build(name, options)
     else:
         made = _find_factory(place, name)
-        made = made(**options) if callable(made) and not isinstance(made, nn.Module) else made
-    return _read_made(made, spec, name)
+        if callable(made) and not isinstance(made, nn.Module):
+            made = _call_factory(made, options, spec)
+    model = _read_made(made, spec, name)
+    if how.weights:
+        load_weights(model.module, how.weights)
+    elif any(t.is_meta for t in _list_state(model.module)):
+        raise CommandError(
+            f"the weights of {spec!r} are on meta, where there are no data\n"
+            "  instead: --weights FILE, or a factory that loads them"
+        )
+    return _place_model(model, spec, how)
 
 
-def _read_option(text: str) -> Any:
-    """`10` is a number, `true` and an option without a value are true, all else is text."""
-    if text.lower() in ("", "true", "false"):
-        return text.lower() != "false"
+def _list_state(module: Any) -> list[torch.Tensor]:
+    return [*module.parameters(), *module.buffers()] if isinstance(module, nn.Module) else []
+
+
+def _place_model(model: Model, spec: str, how: Building) -> Model:
+    """The model with the inputs, dtype and device that were asked for."""
+    dtype, device = read_dtype(how.dtype), read_device(how.device)
+    args, kwargs = model.args, model.kwargs
+    if how.shapes:
+        args, kwargs = make_inputs(model.module, args, kwargs, how.shapes)
+    elif not model.has_inputs:
+        raise CommandError(
+            f"{spec!r} is a module without example inputs\n  instead: --input-shape "
+            f"{name_inputs(model.module)}; or a factory that returns module, args"
+        )
+    if dtype is None and device is None:
+        return replace(model, args=args, kwargs=kwargs)
+    if isinstance(model.module, nn.Module):
+        model.module.to(device=device, dtype=dtype)
+    args, kwargs = move_inputs((args, kwargs), dtype, device)
+    return replace(model, args=args, kwargs=kwargs)
+
+
+def _call_factory(factory: Any, options: dict[str, Any], spec: str) -> Any:
     try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
+        inspect.signature(factory).bind(**options)
+    except TypeError as error:
+        raise CommandError(
+            f"{spec!r} cannot be called: {error}\n  instead: {spec.partition('?')[0]}?NAME=VALUE, "
+            f"where it takes {inspect.signature(factory)}"
+        ) from error
+    except ValueError:  # what is built in says nothing of its arguments
+        pass
+    return factory(**options)
 
 
 def _find_factory(place: str, name: str) -> Any:
@@ -123,6 +159,10 @@ def import_place(place: str) -> Any:
 
 
 def _read_made(made: Any, spec: str, name: str) -> Model:
+    """What a factory has made. A module alone gets its example inputs from the command line."""
+    short = re.sub(r"[^\w.-]+", "-", name).strip("-")
+    if isinstance(made, nn.Module):
+        return Model(short, made, (), {}, has_inputs=False)
     if not isinstance(made, (tuple, list)) or len(made) not in (2, 3) or not callable(made[0]):
         shown = type(made).__name__
         raise CommandError(
@@ -133,52 +173,4 @@ def _read_made(made: Any, spec: str, name: str) -> Model:
     args = tuple(args) if isinstance(args, (tuple, list)) else (args,)
     if isinstance(made[1], Mapping):
         args, rest = (), [made[1]]
-    return Model(re.sub(r"[^\w.-]+", "-", name).strip("-"), module, args, dict(*rest))
-
-
-# ------------------------------------------------------------------------------ sizes that vary
-
-_DYNAMIC = re.compile(
-    r"(?:(?:(?P<input>[A-Za-z_]\w*)\.)?(?P<axis>-?\d+)=)?"
-    r"(?P<name>[A-Za-z_]\w*)(?::(?P<min>\d*)\.\.(?P<max>\d*))?"
-)
-
-
-def read_dynamic(texts: Iterable[str], model: Model) -> dict[str, Any] | None:
-    """`dynamic_shapes` from what the command line says.
-
-    `batch` is the first size of all inputs that have the first one's; `1=length` the second one;
-    `tokens.1=length:1..512` that of one input, with its range.
-    """
-    texts = list(texts)
-    if not texts:
-        return None
-    arguments = model.arguments
-    chosen: dict[int, dict[int, Any]] = {}
-    for text in texts:
-        found = _DYNAMIC.fullmatch(text)
-        if found is None:
-            raise CommandError(
-                f"--dynamic {text!r} is not understood\n"
-                "  instead: batch, batch:1..64, 1=length or tokens.1=length:1..512"
-            )
-        limits = {k: int(found[k]) for k in ("min", "max") if found[k]}
-        dim, axis = Dim(found["name"], **limits), int(found["axis"] or 0)
-        if found["input"] and found["input"] not in arguments:
-            known = did_you_mean(found["input"], arguments)
-            raise CommandError(
-                f"--dynamic {text!r}: there is no input {found['input']!r}{known}; there are "
-                f"{', '.join(arguments)}"
-            )
-        value = arguments[found["input"]] if found["input"] else arguments
-        tensors = [t for t in pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
-        tensors = [t for t in tensors if -t.dim() <= axis < t.dim()]
-        if not tensors:
-            raise CommandError(f"--dynamic {text!r}: no input has a dimension {axis}")
-        for tensor in tensors:
-            if tensor.shape[axis] == tensors[0].shape[axis]:
-                chosen.setdefault(id(tensor), {})[axis % tensor.dim()] = dim
-    return {
-        name: pytree.tree_map(lambda leaf: chosen.get(id(leaf)), value)
-        for name, value in arguments.items()
-    }
+    return Model(short, module, args, dict(*rest))

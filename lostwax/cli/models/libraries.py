@@ -1,16 +1,22 @@
-"""Models of timm and transformers, with random weights and without a network."""
+"""Models of timm and transformers, with random weights and without a network; with
+`?pretrained=true`, those of timm with trained ones, which timm fetches."""
 
 from __future__ import annotations
 
 import importlib
 import os
+import re
+import socket
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
 
+from lostwax.cli.plugins import check_library
 from lostwax.errors import CommandError, did_you_mean
 
 BATCH, LENGTH = 2, 8
@@ -18,10 +24,19 @@ BATCH, LENGTH = 2, 8
 
 def build_timm(name: str, options: dict[str, Any]) -> tuple[Any, ...]:
     """A model of timm, on a batch of two images of its size."""
-    timm = import_library("timm")
-    if not timm.is_model(name):
+    options = {"pretrained": False, **options}
+    timm = import_library("timm", offline=not options["pretrained"] or not _is_hub_there())
+    if not timm.is_model(name.partition(".")[0]):  # `resnet50.a1_in1k` says which weights
         raise CommandError(f"timm has no model {name!r}{did_you_mean(name, timm.list_models())}")
-    model = timm.create_model(name, pretrained=False, **options).eval()
+    try:
+        model = timm.create_model(name, **options).eval()
+    except Exception as error:
+        if strange := _UNKNOWN.search(str(error)):
+            hint = did_you_mean(strange[1], ("pretrained", "num_classes", "in_chans", "img_size"))
+            raise CommandError(f"timm:{name} has no option {strange[1]!r}{hint}") from error
+        if not options["pretrained"]:
+            raise
+        raise _make_not_fetched(f"timm:{name}", error) from error
     channels, *side = model.default_cfg.get("input_size", (3, 224, 224))
     channels = options.get("in_chans", channels)
     side = options.get("img_size", side)
@@ -60,6 +75,8 @@ def build_transformers(name: str, options: dict[str, Any]) -> tuple[Any, ...]:
     transformers = import_library("transformers")
     known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
     tiny, given = options.pop("tiny", False), {}
+    if not options.get("pretrained", True):
+        del options["pretrained"]
     build = transformers.AutoModel.from_config
     if name.endswith(".json") or Path(name).is_dir():
         if not Path(name).exists():
@@ -73,6 +90,11 @@ def build_transformers(name: str, options: dict[str, Any]) -> tuple[Any, ...]:
         config = build.config_class()
     else:
         raise CommandError(f"transformers has no model {name!r}{did_you_mean(name, known)}")
+    if options.get("pretrained"):
+        raise CommandError(
+            f"transformers:{name}?pretrained: there are many sets of weights for it\n  instead: "
+            "hf download ORGANIZATION/MODEL --local-dir model; hf:model"
+        )
     strange = [key for key in options if not hasattr(config, key)]
     if strange:
         hint = did_you_mean(strange[0], vars(config))
@@ -123,11 +145,34 @@ def make_inputs(model: Any, name: str) -> dict[str, Any]:
 _declared: list[Any] = []  # a torch.library.Library takes its operators with it when it dies
 
 
-def import_library(name: str) -> Any:
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+_UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
+
+
+def _is_hub_there() -> bool:
+    """Can the hub's name be found? Its library would try for a minute."""
+    if getproxies():  # who has a proxy need not know the name
+        return True
+    host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname
+    try:
+        return bool(socket.getaddrinfo(host, 443))
+    except OSError:
+        return False
+
+
+def _make_not_fetched(name: str, error: Exception) -> CommandError:
+    what = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return CommandError(
+        f"{name}: its trained weights cannot be had: {what}\n"
+        "  instead: without ?pretrained=true, and --weights FILE with what you have fetched"
+    )
+
+
+def import_library(name: str, offline: bool = True) -> Any:
+    """A library, which is not to look for anything in a network unless it was asked to."""
+    if offline:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    if find_spec(name) is None:
-        raise CommandError(f"{name} is not installed\n  instead: pip install {name}")
+    check_library(name)
     if find_spec("torchvision") is not None:
         _import_torchvision()
     return importlib.import_module(name)

@@ -108,7 +108,7 @@ def load_checkpoint(place: str, options: dict[str, Any] | None = None) -> Loaded
     """The model of a folder, in the dtype that its configuration says, and its example inputs.
     Options are those of the configuration, and `architecture`, a class of transformers."""
     found = find_checkpoint(place)
-    from lostwax.cli.libraries import import_library, make_inputs
+    from lostwax.cli.models.libraries import import_library, make_inputs
 
     transformers = import_library("transformers")
     options = dict(options or {})
@@ -214,7 +214,7 @@ def _build_random(build: Any, config: Any) -> Any:
 
 def build_hf(place: str, options: dict[str, Any]) -> tuple[Any, ...]:
     """What `hf:DIR?OPTIONS` names, as a factory returns it."""
-    from lostwax.cli.libraries import return_tuples
+    from lostwax.cli.models.libraries import return_tuples
 
     loaded = load_checkpoint(place, options)
     if not loaded.model.config.return_dict:

@@ -1,0 +1,1 @@
+"""Models by name: built, given weights and example inputs."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import os
 import sys
 import traceback
@@ -166,6 +167,9 @@ def _quiet_stdout(is_quiet: bool) -> Iterator[None]:
         nowhere = is_quiet or sys.stderr is None
         to: Any = held.enter_context(open(os.devnull, "w")) if nowhere else sys.stderr
         held.enter_context(contextlib.redirect_stdout(to))
+        if is_quiet:  # libraries log as they are imported
+            held.callback(logging.disable, logging.root.manager.disable)
+            logging.disable(logging.WARNING)
         yield
 
 

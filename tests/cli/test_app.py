@@ -93,13 +93,17 @@ def test_help_is_for_people(lostwax):
     assert "Usage: lostwax" in bare.out + bare.err
 
 
-def test_quiet_leaves_the_answer_and_errors(lostwax, folder):
+def test_quiet_leaves_the_answer_and_errors(lostwax, folder, caplog):
     (folder / "loud.py").write_text(
-        "import warnings\nfrom nets import *\n"
-        "def loud():\n    print('loud')\n    warnings.warn('beware')\n    return tiny()\n"
+        "import logging, warnings\nfrom nets import *\n"
+        "def loud():\n    print('loud')\n    warnings.warn('beware')\n"
+        "    logging.getLogger('loud').warning('heard')\n    return tiny()\n"
     )
     loud = lostwax("export", "loud.py:loud", "-o", "a.pt2")
+    assert "heard" in caplog.text
+    caplog.clear()
     quiet = lostwax("export", "loud.py:loud", "-o", "a.pt2", "-q")
+    assert "heard" not in caplog.text
     assert "beware" in loud.err
     assert "loud\n" in loud.err
     assert (quiet.code, quiet.err) == (0, "")

@@ -40,9 +40,12 @@ def test_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def check_that_pages_are_there(site: Path) -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").exists()
-    reference = (site / "reference.html").read_text()
-    functions = [n for n in lostwax.__all__ if n.islower() and callable(getattr(lostwax, n))]
-    assert [n for n in functions if f'id="lostwax.{n}"' not in reference] == []
+    for module in (lostwax, lostwax.backends, lostwax.errors, lostwax.interop, lostwax.pte):
+        page = (site / "reference" / f"{module.__name__}.html").read_text()
+        functions = [n for n in module.__all__ if n.islower() and callable(getattr(module, n))]
+        assert [n for n in functions if f'id="{module.__name__}.{n}"' not in page] == []
+    exports = (site / "reference" / "lostwax.html").read_text().partition('id="lostwax.export"')[2]
+    assert "Examples: <a" in exports.partition("<dl")[0]
     assert {p.stem for p in (site / "errors").glob("*.html")} == {page.code for page in CODES}
 
 

@@ -272,9 +272,12 @@ def test_a_view_that_is_wrong_is_refused_as_ever(size: Any) -> None:
 def test_a_fake_of_another_capture_is_not_viewed_by_its_own() -> None:
     def forward(x: Tensor) -> Tensor:
         x.view(-1)
-        with pytest.raises(MixedModeError, match="another"):
+        try:  # not `pytest.raises`: what a capture runs is looked at, here all of pytest
             export(lambda y: y + x.view(-1).sum(), (X,))
-        return x.view(-1)
+        except MixedModeError as error:
+            if "another" in str(error):
+                return x.view(-1)
+        raise AssertionError("it was viewed")
 
     for _ in range(2):
         export(forward, (X,))

@@ -179,7 +179,8 @@ class Places:
         reaches_unknown = code.has_imports() or code.may_reach_unnamed()
         self.sets_attributes |= code.sets_attributes() or code.may_set_computed_names()
         self.reaches_unknown |= reaches_unknown
-        named = [(name, known[name]) for name in code.names if name in known]
+        # (A name that no source can have is of who rewrote the code: pytest, for `assert`.)
+        named = [(name, known[name]) for name in code.names if name in known and name[:1] != "@"]
         modules = [v for _, v in (*named, *held) if isinstance(v, ModuleType)]
         if code.has_imports():
             names = [name for each in code.codes for name in modules_imported(each, known)]

@@ -19,7 +19,9 @@ from torch import Tensor, nn
 
 import lostwax
 from lostwax.capture.attempt import SizeBranches
+from lostwax.capture.heap.places import Places
 from lostwax.errors import LostwaxError, StrictError
+from lostwax.identity import Seen
 
 X = torch.ones(2)
 
@@ -134,6 +136,24 @@ def test_of_more_than_are_looked_at_nothing_is_known(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("lostwax.capture.heap.places._MOST", 1000)
     with pytest.raises(LostwaxError, match="changes one of more than 1,000 objects"):
         lostwax.export(of_many, (X,))
+
+
+def set_asserting(value: int) -> int:
+    global held
+    held = value
+    assert held == value  # which pytest writes with functions of its own
+    return held
+
+
+def test_what_asserts_leads_to_no_part_of_pytest() -> None:
+    """Which has more objects than all else here. What the function itself does is seen."""
+    assert any(name.startswith("@") for name in set_asserting.__code__.co_names)
+    places = Places(Seen())
+    places.begin(set_asserting)
+    assert places.functions == [set_asserting]
+    assert places.find_change({}) is None
+    set_asserting(7)
+    assert places.find_change({}) is not None
 
 
 def test_no_model_is_kept_alive() -> None:

@@ -46,6 +46,15 @@ def run_python(
     return ran
 
 
+def run_module(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `python -m name arguments` in the project's folder."""
+    words = [name, *arguments]
+    code = (
+        f"import runpy, sys; sys.argv[:] = {words!r}; runpy.run_module({name!r}, None, '__main__')"
+    )
+    return run_python(code, check=False, HF_HUB_OFFLINE="1")
+
+
 @cache
 def _start() -> subprocess.Popen[str]:
     code = "import torch; from tests.fresh import wait; wait()"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,6 +12,7 @@ from torch import Tensor, nn
 
 from sweep.compare import DiffersError, check, run
 from sweep.setting import Setting
+from tests.fresh import run_module
 from tests.whole import sampled
 
 
@@ -94,8 +93,7 @@ def test_the_command() -> None:
     """In several processes, each of which loads the libraries, only where all is tried."""
     names = ["DistilBertModel", *sampled([], ["GPT2LMHeadModel"])]
     options = ["--precision", "float32", "--jobs", sampled("1", "2")]
-    command = [sys.executable, "-m", "sweep", "--only", *names, *options]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    run = run_module("sweep", "--only", *names, *options)
     assert run.returncode == 0, run.stdout + run.stderr
     head, *rows, summary = run.stdout.splitlines()
     assert head.startswith("architecture")

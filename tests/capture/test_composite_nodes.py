@@ -3,16 +3,12 @@ programs have. In a process of its own: loading the libraries changes what other
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
+from tests.fresh import run_module
 from tests.whole import sampled
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(
@@ -21,7 +17,6 @@ ROOT = Path(__file__).parents[2]
 )
 def test_nodes_are_torchs() -> None:
     names = sampled(["mobilenetv3_small_050", "DistilBertModel"], [])  # without names, eight
-    command = [sys.executable, "-m", "sweep.composites", *names]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_module("sweep.composites", *names)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("more: {} fewer: {}") == sampled(2, 8)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import lostwax
 from examples.models import MODELS
+from tests.whole import WHOLE
 
 pytest.importorskip("torchao")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -99,6 +100,30 @@ def make_training_net(*, is_norm_shared: bool = False) -> nn.Module:
     ).train()
 
 
+def test_what_is_quantized_while_it_is_trained_is_torchs() -> None:
+    """torchao goes by the calls and by what they are called with: it finds in ours what it finds in
+    torch's."""
+    model, x = make_training_net(), torch.randn(2, 3, 8, 8)
+    with torch.backends.cudnn.flags(enabled=False):  # which torch notes as False
+        ours: Any = lostwax.export(model, (x,), keep="composite").module()
+    theirs = torch.export.export(model, (x,)).module()
+    found = []
+    for module in (ours, theirs):
+        calls = [n for n in module.graph.nodes if n.op == "call_function"]
+        found.append([(str(n.target), [_tell(a, calls) for a in n.args]) for n in calls])
+    assert found[0] == found[1]
+
+
+def _tell(value: Any, calls: list[Any]) -> Any:
+    """An argument: of a call which one, of an attribute its name."""
+    if isinstance(value, (list, tuple)):
+        return [_tell(each, calls) for each in value]
+    if not isinstance(value, torch.fx.Node):
+        return value
+    return calls.index(value) if value in calls else str(value.target)
+
+
+@pytest.mark.skipif(not WHOLE, reason="torchao takes most of a minute for it: make fuzz")
 def test_quantization_aware_training() -> None:
     """torchao finds the layers, trains, and folds the batch norms. (What it makes of torch's module
     is the same to the last bit; it takes half a minute for each.)"""

@@ -92,12 +92,13 @@ def run_in_aot_inductor(program: Any, folder: Path) -> Runner:
 def list_tests() -> list[tuple[Any, str, str]]:
     converters = (run_in_onnxruntime, run_in_openvino, run_in_tvm, run_in_executorch)
     plain = [(to, name, form) for to in converters for name in CASES for form in FORMS]
-    few = {"static": ("mlp",), "composite": ("transformer",)}
-    most = {"composite": ("convnet", "transformer")}
-    kept = [each for each in plain if each[1] in sampled(few, most).get(each[2], CASES)]
-    # Ten seconds each, nearly all of them in the C++ compiler.
+    few = {"static": ("mlp",), "dynamic": [name for name in CASES if name != "mlp"]}
+    most = {"static": CASES, "dynamic": CASES, "composite": ("convnet", "transformer")}
+    kept = [each for each in plain if each[1] in sampled(few, most).get(each[2], ())]
+    kept += sampled([(run_in_onnxruntime, "transformer", "composite")], [])
+    # Ten seconds each, nearly all of them in the C++ compiler; a recipe has another one.
     names = sampled(["transformer"], [name for name in CASES if name != "mlp"])
-    compiled = [("mlp", "static"), *((name, "dynamic") for name in names)]
+    compiled = [*sampled([], [("mlp", "static")]), *((name, "dynamic") for name in names)]
     return kept + [(run_in_aot_inductor, *each) for each in compiled]
 
 

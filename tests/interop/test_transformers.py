@@ -4,36 +4,20 @@ the sweep over transformers' testers, each in a process of its own."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests.fresh import run_module, run_python
 from tests.interop.generation import CASES, find_version
-
-ROOT = Path(__file__).parents[2]
-
 
 needs_backends = pytest.mark.skipif(
     find_version() < (5, 23), reason="transformers 5.23 is the first that takes backends"
 )
 
 
-def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])),
-        "HF_HUB_OFFLINE": "1",
-    }
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-
-
 @pytest.fixture(scope="module")
 def found() -> dict[str, str]:
-    done = run_python("-m", "tests.interop.generation")
+    done = run_module("tests.interop.generation")
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
@@ -47,22 +31,20 @@ def test_case(found, name):
 @pytest.mark.skipif(find_version() >= (5, 23), reason="needs a transformers that is older, or none")
 def test_an_older_transformers_is_refused():
     done = run_python(
-        "-c",
         "from sweep.libraries import import_torchvision; from importlib.util import find_spec\n"
         "find_spec('torchvision') and import_torchvision()\n"
         "import lostwax.interop.transformers",
+        check=False,
     )
     assert "[LW0702] transformers cannot take lostwax as a backend: " in done.stderr
     assert "instead: pip install 'transformers>=5.23'" in done.stderr
 
 
 def test_nothing_is_imported_before():
-    done = run_python(
-        "-c",
+    run_python(
         "import sys, lostwax, lostwax.interop; lostwax.interop.to_torch\n"
-        "assert 'transformers' not in sys.modules and 'executorch' not in sys.modules",
+        "assert 'transformers' not in sys.modules and 'executorch' not in sys.modules"
     )
-    assert done.returncode == 0, done.stderr
 
 
 # --------------------------------------------------------------------------------- sweep of testers
@@ -120,7 +102,7 @@ class Mixin:
 
 
 def test_the_folder_must_be_theirs(tmp_path):
-    done = run_python("-m", "sweep.exporters", "--tests", str(tmp_path))
+    done = run_module("sweep.exporters", "--tests", str(tmp_path))
     assert done.returncode == 1
     assert "has no exporters/test_export.py: --tests takes the folder `tests`" in done.stderr
 
@@ -132,9 +114,7 @@ def test_sweep_of_testers(tmp_path):
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text(text)
-    done = run_python(
-        "-m", "sweep.exporters", "--tests", str(folder), "--ways", "dynamic", "generate"
-    )
+    done = run_module("sweep.exporters", "--tests", str(folder), "--ways", "dynamic", "generate")
     rows = [line for line in done.stdout.splitlines() if line.startswith("llama ")]
     theirs = "values                  names, dynamic skipped  count"
     assert [" ".join(row.split()) for row in rows] == [

@@ -15,13 +15,11 @@ from lostwax import Dim, export
 from lostwax.torch_version import TORCH
 from sweep.control_flow import MODELS, Model, sweep_dynamic, sweep_static
 from sweep.libraries import load_transformers
+from tests.whole import sampled
 
 pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers")
-CHOSEN = [
-    m
-    for m in MODELS
-    if m.name.startswith(("Longformer", "Nystrom", "Llava", "Mamba", "Jamba", "Vilt"))
-]
+NAMES = ("Longformer", "Nystrom", "Llava", "Mamba", "Jamba", *sampled((), ("Vilt",)))
+CHOSEN = [m for m in MODELS if m.name.startswith(NAMES)]
 
 
 @pytest.mark.parametrize("model", CHOSEN, ids=lambda model: model.name)

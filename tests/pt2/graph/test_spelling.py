@@ -51,9 +51,10 @@ def program_json(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_chains_are_shared(name: str) -> None:
-    """The file grows with the number of operations, and loads."""
+    """The file grows with the number of operations, and loads; torch, for which sympy takes ten
+    seconds to read six `max` of each other, reads a short one."""
     x, lengths = torch.randn(1000, 2), []
-    for count in (6, 12):
+    for count in (3, 6, 12):
         run = chained(CHAINS[name], count)
         program = lostwax.export(run, (x,), dynamic_shapes=({0: AUTO},))
         data = saved(program, example_inputs=False)
@@ -63,9 +64,9 @@ def test_chains_are_shared(name: str) -> None:
         for size in (1000, 517):
             given = torch.randn(size, 2)
             torch.testing.assert_close(again.module()(given), run(given))
-        if count == 6:
+        if count == 3:
             torch.testing.assert_close(peer_load(data).module()(x), run(x))
-    assert lengths[1] < 4 * lengths[0]
+    assert lengths[2] < 4 * lengths[1]
 
 
 def test_conditions_on_long_chains_are_checked() -> None:

@@ -26,12 +26,14 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo import core
 
 from lostwax.branches import OUTERMOST
 
 # Samples look through the stack, and there through all modules, for the unittest that they are made
 # in. There is none; it took three quarters of the time of these tests.
-common_utils.extract_test_fn = lambda: None  # type: ignore[attr-defined]
+for _module in (common_utils, core):  # which has the name, too
+    _module.extract_test_fn = lambda: None  # type: ignore[attr-defined]
 
 DTYPES = (torch.float32, torch.int64)
 OUT_FORMS = ("out", "strided out", "resized out")

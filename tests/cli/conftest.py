@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 from typer.testing import CliRunner
 
+from lostwax.cli import several
 from lostwax.cli.app import app
+from tests.fresh import run_python
 
 NETS = """
 import torch
@@ -87,3 +92,28 @@ def lostwax() -> Callable[..., Ran]:
         return Ran(ran.exit_code, ran.stdout, ran.stderr)
 
     return run
+
+
+@pytest.fixture
+def forks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of `-j` are forks of one that has loaded torch. (`test_exporting.py` has real
+    ones.)"""
+    monkeypatch.setattr(several, "subprocess", SimpleNamespace(Popen=_Forked, PIPE=None))
+
+
+class _Forked:
+    returncode = 0
+
+    def __init__(self, command: list[str], **options: Any) -> None:
+        self._code = command[-1]
+
+    def communicate(self, sent: bytes) -> tuple[bytes, bytes]:
+        with _one_at_a_time:
+            Path("job").write_bytes(sent)
+            before = f"import os, sys; os.chdir({os.getcwd()!r}); sys.stdin = open('job')\n"
+            ran = run_python(before + self._code, check=False)
+        self.returncode = ran.returncode
+        return ran.stdout.encode(), ran.stderr.encode()
+
+
+_one_at_a_time = threading.Lock()

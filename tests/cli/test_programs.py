@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
 from torch.export import Dim
 
 import lostwax as face
+from tests.fresh import run_python
 
 
 @pytest.fixture
@@ -90,13 +88,8 @@ def make():
     assert lostwax("export", "doubling.py:make", "-o", "d.pt2").code == 0
     code = "from lostwax.cli.app import main; main()"
     for words, wanted in ((["show", "d.pt2"], 3), (["show", "d.pt2", "--import", "doubling"], 0)):
-        path = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
-        ran = subprocess.run(
-            [sys.executable, "-c", code, *words],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": path},
-        )
+        before = f"import os, sys; os.chdir({str(folder)!r}); sys.argv[1:] = {words!r}\n"
+        ran = run_python(before + code, check=False)
         assert ran.returncode == wanted, ran.stderr
     assert "torch.ops.doubling.double.default" in ran.stdout
 

@@ -28,13 +28,11 @@ def test_all_problems_of_a_model(lostwax, folder):
 
 
 @pytest.mark.parametrize("way", [(), ("-j", "2")])
-def test_reports_of_several_models_go_on_after_one_fails(lostwax, folder, way):
+def test_reports_of_several_models_go_on_after_one_fails(lostwax, folder, forks, way):
     words = ["export", "nets.py:gone", "nets.py:tiny", "nets.py:reads", "--report", *way]
     ran = lostwax(*words, "--json")
     gone, good, bad = ran.json["result"]["reports"]
     assert (ran.code, gone["error"]["exit"], good["ok"], bad["ok"]) == (2, 2, True, False)
-    if way:  # each process loads torch: once is enough
-        return
     told = lostwax(*words)
     assert "nets.py:gone:\nerror: " in told.out
     assert "\n\nnets.py:tiny:\n0 errors" in told.out

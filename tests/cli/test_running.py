@@ -58,7 +58,9 @@ def test_a_model_alone_is_exported_and_checked(lostwax, folder):
 
 
 @pytest.mark.parametrize("way", [(), ("-j", "2"), ("--ray",)])
-def test_several_are_checked_and_go_on_after_one_fails(lostwax, file, folder, way, monkeypatch):
+def test_several_are_checked_and_go_on_after_one_fails(
+    lostwax, file, folder, forks, way, monkeypatch
+):
     pretend_ray(monkeypatch, folder)
     ran = lostwax("check", "nets.py:reads", file, "nets.py:tiny", *way, "--draws", "1", "--json")
     bad, good = ran.json["result"]["models"]

@@ -13,6 +13,7 @@ import torch.fx.traceback
 from torch import Tensor, nn
 
 import lostwax
+from lostwax.interop import from_torch, to_torch
 
 X = torch.ones(2, 3)
 aten = torch.ops.aten
@@ -35,6 +36,8 @@ WAYS = {
     "file": save_and_load,
     "file and module": lambda p: lostwax.export(save_and_load(p).module(), (X,)),
     "copy": copy.deepcopy,
+    "torch": to_torch,
+    "torch and back": lambda p: from_torch(to_torch(p)),
     "decompositions": lambda p: p.run_decompositions(),
     "pass": lambda p: lostwax.passes.DeadCode()(p),
 }

@@ -43,6 +43,8 @@ def build_program(
     values = PeerValues(numbers)
     module, nodes = PeerGraphs(numbers, values).convert(program.graph_module)
     numbers.add_ranges(program)
+    guards = guards_code(program)
+    numbers.add_guards(guards)
     names = {old.name: new.name for old, new in nodes.items() if old.name != new.name}
     signature = _Signature(names)
     calls = [signature.call_entry(entry) for entry in program.module_call_graph]
@@ -62,7 +64,7 @@ def build_program(
         _module_call_graph=calls,
         _example_inputs=program.example_inputs,
         _verifiers=[_verifier(program.dialect)],
-        _guards_code=guards_code(program),
+        _guards_code=guards,
     )
     return made  # type: ignore[no-any-return]
 

@@ -7,6 +7,7 @@ handed over can be saved by torch. Must not change the program.
 
 from __future__ import annotations
 
+import copy
 import json
 import operator
 from typing import Any
@@ -45,7 +46,9 @@ class PeerGraphs:
                 made.add(node)
             except SaveError as error:
                 raise SaveError(f"{error}\n  while handing over the node {node.name!r}") from None
-        return make_graph_module(made.children, made.writer.finish()), made.nodes
+        whole = make_graph_module(made.children, made.writer.finish())
+        whole.meta.update(keep_notes(module))
+        return whole, made.nodes
 
     def check_target(self, target: Any) -> None:
         """Refuse a function that torch has no name for."""
@@ -83,6 +86,11 @@ class PeerGraphs:
             found = function if text.startswith(("torch.", "_operator.")) else text
             self._sources[id(function)] = found
         return found
+
+
+def keep_notes(module: GraphModule) -> dict[str, Any]:
+    """What users noted of a graph."""
+    return {"custom": copy.copy(module.meta["custom"])} if module.meta.get("custom") else {}
 
 
 def _read_sources(text: str) -> list[Any]:

@@ -8,6 +8,7 @@ What an expression is called, and which are too long for torch, is decided where
 from __future__ import annotations
 
 import ast
+from types import SimpleNamespace
 from typing import Any
 
 from lostwax.ir.program import ExportedProgram
@@ -68,6 +69,16 @@ class PeerNumbers:
             made = self._made.get(size, 0)
             if not isinstance(made, int):
                 self.ranges.setdefault(made.node.expr, self._range(limits))
+
+    def add_guards(self, texts: list[str]) -> None:
+        """Keep the conditions on a call where torch looks for them when it makes a new program of
+        this one: it prints them with the sources of symbols. Here a symbol is a whole condition."""
+        from torch._guards import ShapeGuard, SLoc
+
+        for text in texts:
+            symbol = self._function("Symbol")(f"guard{len(self.env.guards)}")
+            self.env.var_to_sources[symbol] = [SimpleNamespace(name=text)]
+            self.env.guards.append(ShapeGuard(symbol, SLoc(None, ""), size_oblivious=False))
 
     # ---- sympy
 

@@ -22,6 +22,7 @@ from lostwax.errors import LoadError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import new_fake
+from lostwax.interop.graphs import keep_notes
 from lostwax.ir import signature as kinds
 from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
 from lostwax.ir.graph.graph_module import make_graph_module
@@ -283,7 +284,9 @@ class _GraphReading:
             except Exception:
                 with self._reading.here(f"the node {node.name!r} of graph {self._title!r}"):
                     raise
-        return make_graph_module(self._children, self._writer.finish())
+        made = make_graph_module(self._children, self._writer.finish())
+        made.meta.update(keep_notes(self._module))
+        return made
 
     def _add(self, node: fx.Node) -> None:
         if node.op == "call_function":

@@ -9,7 +9,7 @@ stand for, what the trace has found out, and how values were written before it d
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch.utils._pytree import TreeSpec
@@ -20,13 +20,14 @@ from lostwax.fake.symbolic.node import unwrap
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import argument_names, leaf_paths
 from lostwax.ir.ranges import limits_by_name
+from lostwax.ir.run.captured_call import solve_symbols
 from lostwax.ir.signature import InputKind
 from lostwax.location import NOWHERE, Location
 from lostwax.pt2 import original, peer
 from lostwax.pt2.graph.spelling import SymbolWriter
 from lostwax.pt2.graph.symbols import SymbolReader
 from lostwax.pt2.lines import Lines, read_place
-from lostwax.sym import BoolExpr, Expr, Guard, Size, Symbol, current, evaluate, show
+from lostwax.sym import BoolExpr, Expr, Guard, Size, Symbol, current, evaluate, known, show
 from lostwax.sym.numbers.real import complete_values, definition
 from lostwax.sym.text.parse import parse
 from lostwax.sym.text.show import CUT
@@ -48,6 +49,10 @@ class Beside:
 
 
 _RECORD_VERSION = 1
+_LONGEST = 8000
+"""Characters of a part of a condition."""
+_SIZE = ".size()["
+_LIMIT = re.compile(r"-?\d+ [<>]= ")
 _EXAMPLES = (2, 3, 4, 5, 6, 7, 8, 16, 32, 64, 1)
 _TRUNCATED = re.compile(r"math\.trunc\(([^()]*(?:\(\)[^()]*)*) / (\d+)\)")
 
@@ -56,12 +61,39 @@ _TRUNCATED = re.compile(r"math\.trunc\(([^()]*(?:\(\)[^()]*)*) / (\d+)\)")
 
 
 def guards_code(program: ExportedProgram) -> list[str]:
-    """The guards as torch has them: those whose symbols can be read off the inputs."""
-    if not program.guards:
-        return []
-    names = {s: path for path, size in _places(program) for s in _find_lone_symbol(size)}
-    texts = (show(g.cond, names) for g in program.guards if g.cond.symbols() <= names.keys())
-    return [text for text in texts if CUT not in text]
+    """All that a call must fulfil, as torch has it, but for what torch checks by itself: fixed
+    sizes, equal sizes, and the limits of a size that is a symbol."""
+    varying = [(path, size) for path, size in _places(program) if isinstance(size, Expr)]
+    solved = dict(solve_symbols([size for _, size in varying]))
+    limits = limits_by_name(program.range_constraints)
+    names: dict[Symbol, str] = {}
+    texts: list[str] = []
+    for symbol, (index, factor, offset) in solved.items():
+        path = varying[index][0]
+        name = f"({path} - {offset})" if offset else path
+        if factor != 1:
+            texts.append(f"{name} % {factor} == 0")
+            name = f"{name}//{factor}"
+        names[symbol] = name
+        texts += _limit(name, *limits.get(symbol.name, (None, None)), name == path)
+    sources = {index for index, _, _ in solved.values()}
+    for index, (path, size) in enumerate(varying):
+        is_known = size.symbols() <= names.keys() and not _find_lone_symbol(size)
+        if is_known and index not in sources:
+            texts.append(f"{path} == {show(size, names, longest=_LONGEST)}")
+    guards = [g for g in program.guards if g.cond.symbols() <= names.keys()]
+    texts += [show(guard.cond, names, longest=_LONGEST) for guard in guards]
+    return [text for text in dict.fromkeys(texts) if CUT not in text]
+
+
+def _limit(name: str, lo: int | None, hi: int | None, is_symbol: bool) -> Iterator[str]:
+    """The limits of a symbol, where torch does not check them: it takes 2 for no limit. The number
+    comes first, by which they can be told from guards."""
+    is_checked = is_symbol and (lo or 0) > 2
+    if lo is not None and not is_checked and (lo, _SIZE in name) != (0, True):
+        yield f"{lo} <= {name}"
+    if hi is not None and not is_symbol:
+        yield f"{hi} >= {name}"
 
 
 def example_sizes(program: ExportedProgram) -> dict[Symbol, int]:
@@ -186,7 +218,7 @@ def _sizes(paths: list[str], values: list[Any]) -> list[tuple[str, Size]]:
     for path, value in zip(paths, values, strict=True):
         if isinstance(value, FakeTensor):
             sizes = enumerate(value.fake_type.size)
-            found += [(f"{path}.size()[{d}]", current(s)) for d, s in sizes]
+            found += [(f"{path}{_SIZE}{d}]", current(s)) for d, s in sizes]
         else:
             number = unwrap(value)
             if isinstance(number, Expr):
@@ -253,6 +285,8 @@ def _peer_guard(text: Any, names: Mapping[str, Size]) -> Guard | None:
             "  instead: save the program again after ep.run_decompositions(), or export it with "
             "lostwax"
         ) from None
+    if _LIMIT.match(text) and isinstance(condition, BoolExpr) and known(condition):
+        return None
     return _make_guard(condition, "branch", NOWHERE, "", "torch.export recorded it")
 
 

@@ -23,7 +23,7 @@ from lostwax.interop.exchange import prepare
 from lostwax.ir.data import ModuleCallEntry
 from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.ranges import limits_by_name
+from lostwax.ir.ranges import Limits, limits_by_name
 from lostwax.pt2 import peer
 from lostwax.pt2.graph.decode import decode
 from lostwax.pt2.graph.encode import encode
@@ -31,6 +31,9 @@ from lostwax.pt2.graph.metadata import OWN
 from lostwax.pt2.graph.spelling import settle, settle_number
 from lostwax.pt2.plain import find_lost
 from lostwax.pt2.schema import UNREAD
+from lostwax.sym import current, show
+from lostwax.sym.text.parse import parse
+from lostwax.sym.text.show import WHOLE
 
 
 def read_by_torch(program: ExportedProgram, plain_names: bool = False) -> Any:
@@ -202,7 +205,7 @@ def describe_ours(program: ExportedProgram, in_file: bool = False) -> dict[str, 
         "inputs": [str(spec) for spec in program.graph_signature.input_specs],
         "outputs": [str(spec) for spec in program.graph_signature.output_specs],
         "calls": [_describe_call(_with_peer_names(e)) for e in program.module_call_graph],
-        "guards": [str(g.cond) for g in program.guards if settle_number(wrap(g.cond)) is not True],
+        "guards": [str(cond) for cond in _list_conditions(program)],
         "state": {name: id(value) for name, value in program.state_dict.items()},
         "constants": {name: id(value) for name, value in program.constants.items()},
         "dialect": program.dialect,
@@ -214,9 +217,24 @@ def describe_ours(program: ExportedProgram, in_file: bool = False) -> dict[str, 
                 there = {} if in_file else {"place": place}
                 parts[f"{path}:{node.name}"] = {**there, **_describe_our_node(node, in_file)}
     text = str(parts)  # of symbols that no node has, nothing is told
-    ranges = limits_by_name(program.range_constraints)
-    parts["ranges"] = {name: both for name, both in ranges.items() if f"'{name}'" in text}
+    ranges = limits_by_name(program.range_constraints).items()
+    told = {name: both for name, both in ranges if not _is_size_of_data(name, both)}
+    parts["ranges"] = {name: both for name, both in told.items() if f"'{name}'" in text}
     return parts
+
+
+def _list_conditions(program: ExportedProgram) -> list[Any]:
+    """The guards, less those that sizes say themselves: torch has one symbol for equal sizes."""
+    symbols = {s for guard in program.guards for s in guard.cond.symbols()}
+    names = {symbol: f"v{i}" for i, symbol in enumerate(symbols)}
+    now = {name: current(symbol.expr) for symbol, name in names.items()}
+    conditions = [guard.cond for guard in program.guards]
+    return [c for c in conditions if parse(show(c, names, longest=WHOLE), now) is not True]
+
+
+def _is_size_of_data(name: str, limits: Limits) -> bool:
+    """Is nothing told of a symbol? Ours has no range for one that another is equal to."""
+    return name.startswith("u") and limits == (0, None)
 
 
 def _with_peer_names(entry: ModuleCallEntry) -> ModuleCallEntry:

@@ -144,6 +144,77 @@ def check_random(program: Any, names: dict[str, Any]) -> None:
     assert_same(run(made, args, kwargs), expected)
 
 
+# --------------------------------------------------------------------------- conditions on a call
+
+
+def add_both(x: Any, y: Any) -> Any:
+    return x.sum() + y.sum()
+
+
+def ask_remainder(x: Any, y: Any) -> Any:
+    return x.sum() + 1 if x.shape[0] % 3 == 0 else y.sum()
+
+
+def ask_chain(x: Any, y: Any) -> Any:
+    n = x.shape[0]
+    for _ in range(5):
+        n = (n * 3 + 1) // 2 + n % 7
+    return x.sum() if n > 60 else y.sum()
+
+
+A, B = lostwax.Dim("a"), lostwax.Dim("b", min=2, max=7)
+AUTO = lostwax.Dim.AUTO
+CONDITIONS: dict[str, tuple[Any, tuple[int, int], Any]] = {
+    "twice": (add_both, (4, 4), (2 * A, 2 * A)),
+    "twice and one more": (add_both, (4, 5), (2 * A, 2 * A + 1)),
+    "one more first": (add_both, (5, 4), (A + 1, A)),
+    "least": (add_both, (4, 3), (B, AUTO)),
+    "limits of a dim that no size is": (add_both, (4, 6), (2 * B, 2 * B + 2)),
+    "equal": (lambda x, y: x + y, (4, 4), (AUTO, AUTO)),
+    "remainder": (ask_remainder, (3, 4), (AUTO, AUTO)),
+    "long": (ask_chain, (9, 4), (AUTO, AUTO)),
+}
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_torch_refuses_the_calls_that_ours_refuses(name: str) -> None:
+    """So do its file, what it makes of it, and what comes back."""
+    function, sizes, dims = CONDITIONS[name]
+    shapes = {"args": tuple({0: dim} for dim in dims)}
+    example = tuple(torch.randn(size) for size in sizes)
+    program = lostwax.export(Calls(function), example, dynamic_shapes=shapes)
+    made = to_torch(program)
+    file = io.BytesIO()
+    torch.export.save(made, file)
+    loaded = torch.export.load(io.BytesIO(file.getvalue()))
+    programs = [made, made.run_decompositions(), loaded, from_torch(made), from_torch(loaded)]
+    wanted = program.module()
+    others = [each.module() for each in programs]
+    sized = [(torch.randn(m), torch.randn(n)) for m in range(1, 10) for n in range(1, 10)]
+    taken = [accepts(wanted, args) for args in sized]
+    assert any(taken)
+    assert not all(taken)
+    for other in others:
+        assert [accepts(other, args) for args in sized] == taken
+
+
+class Calls(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args):
+        return self.function(*args)
+
+
+def accepts(module: Any, args: Any) -> bool:
+    try:
+        module(*args)
+    except (AssertionError, LostwaxError):
+        return False
+    return True
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_values_are_fakes_as_torch_makes_them(dynamic: bool) -> None:
     """Each has memory of its own, of one mode; what is not a fake's business is left as it is."""

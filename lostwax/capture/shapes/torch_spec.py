@@ -20,6 +20,7 @@ from lostwax.capture.shapes.reader import shorten, spec_error
 from lostwax.errors import DynamicShapesError, ParseError
 from lostwax.ir.pytree import MAPPINGS, child_steps, is_namedtuple
 from lostwax.sym import Condition, Expr, ShapeEnv, Size, show
+from lostwax.sym.text.show import WHOLE
 from lostwax.sym.text.srepr import parse_srepr
 
 
@@ -205,7 +206,7 @@ class _SpecReader:
         if derived is not None:
             return derived
         name = self._make_name(slot.text)
-        self.stated.append(f"{name} == {show(e, cut=False)}")
+        self.stated.append(f"{name} == {show(e, longest=WHOLE)}")
         return Dim(name) if slot.dim is not None else IntVariable(name, None, None)
 
     def _as_derived(self, e: Expr) -> Dim | DerivedDim | None:
@@ -218,7 +219,7 @@ class _SpecReader:
 
     def read_assumption(self, given: Any) -> str | None:
         condition = self._read_expression(given, "assumptions")
-        return None if condition is True else show(condition, cut=False)
+        return None if condition is True else show(condition, longest=WHOLE)
 
     def _read_expression(self, given: Any, where: str) -> Size | Condition:
         import sympy  # type: ignore[import-untyped]  # it is loaded: torch's variables are its own

@@ -36,6 +36,7 @@ from lostwax.ir.run.leaves import (
 )
 from lostwax.ir.signature import same_constant
 from lostwax.sym import Atom, BoolExpr, Expr, Guard, Symbol, show
+from lostwax.sym.text.show import WHOLE
 
 _MISSING = object()
 _GENERATED = f"{__file__}:generated"  # within lostwax: its frames are not the user's
@@ -364,11 +365,11 @@ class _Binder:
         for atom in sorted(e.atoms(), key=attrgetter("id")):  # from the inside out
             if atom in names or atom.kind == "symbol":
                 continue
-            text = show(atom.expr, names, cut=False)
+            text = show(atom.expr, names, longest=WHOLE)
             if len(text) > _LONG and not _may_fail(atom):
                 names[atom] = self.fresh_name()
                 self.lines.append(f"{names[atom]} = {text}")
-        return show(e, names, cut=False)
+        return show(e, names, longest=WHOLE)
 
     def solves(self, index: int, symbols: frozenset[Symbol]) -> bool:
         """Was the value of one of these symbols read from this place?"""

@@ -72,7 +72,7 @@ class CapturedCall:
         paths = call_paths(in_spec, names)
         self.leaves = [make_leaf(p, c, changes) for p, c in zip(paths, captured, strict=True)]
         self.places = list(self._places())
-        self.solved = dict(_solve_symbols(self.places))
+        self.solved = dict(solve_symbols([place.expr for place in self.places]))
         self.ranges = {s: ranges[s.name] for s in self.solved if ranges and s.name in ranges}
         known = self.solved.keys()
         self.guards = [g for g in guards if g.cond.symbols() <= known]
@@ -228,12 +228,12 @@ def _by_id(symbol: Symbol) -> int:
     return symbol.id
 
 
-def _solve_symbols(places: Sequence[NumberPlace]) -> Iterator[tuple[Symbol, tuple[int, int, int]]]:
-    """Yield for each symbol a place that gives its value, as (index, factor, offset): the number
-    there is factor * symbol + offset. Places that are the symbol itself are preferred."""
+def solve_symbols(numbers: Sequence[Expr]) -> Iterator[tuple[Symbol, tuple[int, int, int]]]:
+    """Yield for each symbol a number that gives its value, as (index, factor, offset): the number
+    is factor * symbol + offset. Numbers that are the symbol itself are preferred."""
     forms: dict[Symbol, tuple[int, int, int]] = {}
-    for i, place in enumerate(places):
-        found = read_affine(place.expr)
+    for i, number in enumerate(numbers):
+        found = read_affine(number)
         if found is None:
             continue
         symbol, form = found.symbol, (i, found.factor, found.offset)

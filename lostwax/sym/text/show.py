@@ -21,7 +21,9 @@ _OR, _AND, _COMPARISON, _SUM, _QUOTIENT, _PRODUCT, _POWER, _ATOM = range(8)
 
 CUT = "(...)"
 """In the place of an expression that is too long to be read."""
-_LONGEST = 1000
+LONGEST = 1000
+"""Characters that somebody reads."""
+WHOLE = sys.maxsize
 
 _PRIMARY = re.compile(r"[A-Za-z_]\w*(\.\w+(\(\))?|\[[^\[\]]*\])*")
 
@@ -30,12 +32,12 @@ def show(
     e: Printable,
     names: Mapping[Any, str] | None = None,
     joined: tuple[str, str] = ("and", "or"),
-    cut: bool = True,
+    longest: int = LONGEST,
 ) -> str:
     """`e` as readable Python. `names` replaces symbols, or other atoms, by texts such as
-    `x.shape[0]`. `joined` are `&` and `|` where conditions are not to be decided. What is too long
-    to be read is `CUT`, unless it is for a machine."""
-    return _Python(names or {}, joined, _LONGEST if cut else sys.maxsize).write(e)[0]
+    `x.shape[0]`. `joined` are `&` and `|` where conditions are not to be decided. What is
+    longer than `longest` is `CUT`; `WHOLE` is for a machine."""
+    return _Python(names or {}, joined, longest).write(e)[0]
 
 
 def name_symbols(symbols: Iterable[Symbol]) -> dict[Symbol, str]:

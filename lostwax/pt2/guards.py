@@ -60,14 +60,15 @@ _TRUNCATED = re.compile(r"math\.trunc\(([^()]*(?:\(\)[^()]*)*) / (\d+)\)")
 # ------------------------------------------------------------------------------------------ writing
 
 
-def guards_code(program: ExportedProgram) -> list[str]:
-    """All that a call must fulfil, as torch has it, but for what torch checks by itself: fixed
-    sizes, equal sizes, and the limits of a size that is a symbol."""
-    varying = [(path, size) for path, size in _places(program) if isinstance(size, Expr)]
+def guards_code(program: ExportedProgram, whole: bool = False) -> list[str]:
+    """All that a call must fulfil, as torch has it; if not `whole`, without what torch checks by
+    itself: fixed sizes, equal sizes, and the limits of a size that is a symbol."""
+    found = _places(program)
+    varying = [(path, size) for path, size in found if isinstance(size, Expr)]
     solved = dict(solve_symbols([size for _, size in varying]))
     limits = limits_by_name(program.range_constraints)
     names: dict[Symbol, str] = {}
-    texts: list[str] = []
+    texts = [f"{path} == {size}" for path, size in found if whole and isinstance(size, int)]
     for symbol, (index, factor, offset) in solved.items():
         path = varying[index][0]
         name = f"({path} - {offset})" if offset else path
@@ -75,11 +76,11 @@ def guards_code(program: ExportedProgram) -> list[str]:
             texts.append(f"{name} % {factor} == 0")
             name = f"{name}//{factor}"
         names[symbol] = name
-        texts += _limit(name, *limits.get(symbol.name, (None, None)), name == path)
+        texts += _limit(name, *limits.get(symbol.name, (None, None)), name == path and not whole)
     sources = {index for index, _, _ in solved.values()}
     for index, (path, size) in enumerate(varying):
-        is_known = size.symbols() <= names.keys() and not _find_lone_symbol(size)
-        if is_known and index not in sources:
+        is_checked = not whole and _find_lone_symbol(size)
+        if size.symbols() <= names.keys() and index not in sources and not is_checked:
             texts.append(f"{path} == {show(size, names, longest=_LONGEST)}")
     guards = [g for g in program.guards if g.cond.symbols() <= names.keys()]
     texts += [show(guard.cond, names, longest=_LONGEST) for guard in guards]

@@ -361,6 +361,26 @@ def a_file_is_replaced_when_all_is_written() -> None:
             raise AssertionError
 
 
+@case
+def sizes_of_a_pte_file_are_checked() -> None:
+    """By what the export found, also when the file was saved: the runtime compares with the largest
+    alone."""
+    ours, hf = import_ours(), import_transformers()
+    model, inputs, exported = export_llama(ours.LostwaxPteConfig(dynamic=True, largest=32))
+    with tempfile.TemporaryDirectory() as folder:
+        exported.save_pretrained(folder)
+        loaded = hf.exporters.base.ExportedModel.from_pretrained(folder)
+        longer = prompts(3, 9)
+        torch.testing.assert_close(loaded(**longer).logits, model(**longer).logits)
+        refused(
+            lambda: loaded(**{**inputs, "input_ids": inputs["input_ids"][:, :5]}),
+            "for input_ids.shape[1] >= attention_mask.shape[1], and here input_ids.shape[1] "
+            "is 5, attention_mask.shape[1] is 6",
+            "instead: pass such sizes, or export again with dynamic_shapes",
+        )
+        refused(lambda: loaded(**prompts(2, 33)), "32 >= input_ids.shape[1], and here")
+
+
 def refused(work: Callable[[], Any], *texts: str) -> None:
     with pytest.raises(LostwaxError) as found:
         work()

@@ -27,6 +27,7 @@ from lostwax.backends.xnnpack.partitioner import XnnpackPartitioner
 from lostwax.capture.export import export
 from lostwax.capture.shapes.dims import Dim
 from lostwax.errors import CaptureError, LostwaxError, LoweringError
+from lostwax.interop.transformers.conditions import note_conditions
 from lostwax.interop.transformers.containers import hold_all, register_caches
 from lostwax.ir.program import ExportedProgram
 from lostwax.location import warn
@@ -143,6 +144,7 @@ class LostwaxPteExporter(LostwaxExporter):
     ) -> tuple[ExecutableProgram, ExportMetadata]:
         with multiply_experts_in_batches(model):
             program, metadata = super().export_program(model, sample_inputs, config)
+        note_conditions(program, metadata)
         partitioner = XnnpackPartitioner() if config.backend == "xnnpack" else None
         edge = to_edge_transform_and_lower(program, partitioner=partitioner)
         return edge.to_executable(), metadata

@@ -11,6 +11,7 @@ from transformers.exporters.metadata import ExportMetadata, load_treespec
 from transformers.exporters.runners.base import ModelRunner
 
 from lostwax.errors import InputStructureError, InputValueError, LoadError
+from lostwax.interop.transformers.conditions import check_conditions, list_conditions
 from lostwax.interop.transformers.containers import hold_all
 from lostwax.ir.passes.transforms.device import move_to_device_pass
 from lostwax.ir.program import ExportedProgram
@@ -54,6 +55,7 @@ class LostwaxPteRunner(ModelRunner):
         self.loaded = loaded
         self.in_spec = load_treespec(metadata.in_spec)
         self.names = self.in_spec.child(1).context
+        self.conditions = list_conditions(metadata)
 
     @property
     def device(self) -> torch.device:
@@ -91,6 +93,7 @@ class LostwaxPteRunner(ModelRunner):
                 f"  here: {spec}\n  there: {self.in_spec}\n"
                 "  instead: pass what the export was given, or export again with these inputs"
             )
+        check_conditions(self.conditions, self.in_spec, leaves)
         return pytree.tree_unflatten(self.loaded.run(leaves), self.out_spec)
 
 

@@ -21,10 +21,8 @@ from types import (
     CodeType,
     FunctionType,
     MappingProxyType,
-    MethodWrapperType,
     ModuleType,
     SimpleNamespace,
-    WrapperDescriptorType,
 )
 from typing import Any, NamedTuple
 
@@ -37,6 +35,7 @@ from lostwax.cache import Cache, PerClass
 from lostwax.capture.heap.edges import CACHED, CLASSES, METHODS, WRAPPERS, parts
 from lostwax.capture.heap.holders import NAMED
 from lostwax.capture.python.functions_run import FunctionKeys, function_key
+from lostwax.capture.python.identities import METHOD_KINDS, is_of_number
 from lostwax.classes import SYMBOLIC
 from lostwax.identity import Seen
 from lostwax.location import asks_for_user, is_user_code, is_user_file, may_be_users
@@ -120,13 +119,7 @@ def has_any(values: Iterable[Any], asked: Set[Any]) -> bool:
     return any(has_any(each, asked) for each in tuples)
 
 
-def is_of_number(value: Any) -> bool:
-    """Is it a method of Python's own numbers?"""
-    return type(value) in _METHODS and value.__objclass__ in (int, float, complex, bool)
-
-
-_METHODS = (MethodWrapperType, WrapperDescriptorType)
-ASKED = frozenset((type, BuiltinFunctionType, tuple, *_METHODS))
+ASKED = frozenset((type, BuiltinFunctionType, tuple, *METHOD_KINDS))
 """The classes of what a capture puts something else for."""
 
 
@@ -167,7 +160,7 @@ def _find_kind(cls: type) -> int:
         return CLASS
     if issubclass(cls, ModuleType):
         return MODULE
-    if issubclass(cls, (BuiltinFunctionType, *_METHODS)):
+    if issubclass(cls, (BuiltinFunctionType, *METHOD_KINDS)):
         return OF_C
     return HOLDER if _OPENERS[cls] else OTHER
 

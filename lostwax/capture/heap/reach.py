@@ -25,7 +25,7 @@ from lostwax.cache import Cache
 from lostwax.capture import threads
 from lostwax.capture.heap.edges import CACHED
 from lostwax.capture.heap.functions import ReadFunction, Walk, find_held, has_any
-from lostwax.capture.python.identities import ask_identities
+from lostwax.capture.python.identities import ask_identities, names_method
 from lostwax.undo.undo import Undo
 
 Look = Callable[[ReadFunction], None]
@@ -137,7 +137,8 @@ class _FunctionEntry:
     def __init__(self, function: FunctionType) -> None:
         self.function = function
         self.plain: CodeType = function.__code__
-        self.asking = ask_identities(self.plain)
+        named = map(function.__globals__.get, self.plain.co_names)
+        self.asking = ask_identities(self.plain, any(map(names_method, named)))
         self.telling = add_call(self.asking, _Begin(ref(self)))
 
     def tell(self) -> None:

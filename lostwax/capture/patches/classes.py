@@ -14,21 +14,22 @@ import operator
 import sys
 from functools import partial
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
-from lostwax.capture.heap.functions import ReadFunction, is_of_number
+from lostwax.capture import threads
+from lostwax.capture.heap.functions import ReadFunction
 from lostwax.capture.heap.reach import Reach, read_text
 from lostwax.capture.patches import swap
-from lostwax.capture.python.identities import check_class, is_same, make_asking
+from lostwax.capture.python.identities import check_class, is_of_number, is_same, make_asking
 from lostwax.capture.threads import is_capturing
 from lostwax.classes import SHOWN
 from lostwax.fake.asked_tensor import IDENTITY
-from lostwax.fake.symbolic.objects import refuse_address
+from lostwax.fake.symbolic.objects import refuse_address, refuse_address_in_program
 from lostwax.fake.tensor import FakeTensor
-from lostwax.location import PASSING_ON, asks_for_user
+from lostwax.location import PASSING_ON, asks_for_user, user_location
 from lostwax.undo.undo import Undo
 
 PASSING_ON.add(__file__)
@@ -45,7 +46,9 @@ class _OfAsking(type):
         value = args[0]
         own = type(value)
         check_class(value)
-        return _class_of(value) if own is FakeTensor else SHOWN.get(own, own)
+        if own is FakeTensor:
+            return _class_of(value)
+        return int if own is Address else SHOWN.get(own, own)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, type) if cls is Asking else super().__instancecheck__(instance)
@@ -82,7 +85,35 @@ def _identify(value: Any, /) -> int:
         value.fake_mode.observer.note_question(value, IDENTITY)
     elif own in SHOWN and is_capturing():
         refuse_address(SHOWN[own])
-    return id(value)
+    return _make_address(id(value))
+
+
+def _hash(value: Any, /) -> int:
+    """`hash`: that of a tensor is where it lies."""
+    found = hash(value)
+    return _make_address(found) if type(value) is FakeTensor else found
+
+
+def _make_address(found: int) -> int:
+    if not is_capturing():
+        return found
+    threads.running[-1].addresses.add(found)
+    return Address(found)
+
+
+class Address(int):
+    """Where an object lies: it may be looked up, compared and shown. To compute with it is
+    refused, and so is a program that has it in it (`steps/to_graph`)."""
+
+
+def _refuse_arithmetic(address: Address, *_: Any) -> NoReturn:
+    refuse_address_in_program(user_location())
+
+
+_HARMLESS = {"__bool__", "__getnewargs__", "__index__", "__int__"}
+for _name in vars(int).keys() - vars(object).keys() - _HARMLESS:
+    if _name.startswith("__"):
+        setattr(Address, _name, _refuse_arithmetic)
 
 
 def _is_other(one: Any, other: Any, /) -> Any:
@@ -126,6 +157,7 @@ NAME_SWAPS = [
 _IN_BUILTINS = [
     swap.NameSwap(builtins, "type", Asking),
     swap.NameSwap(builtins, "id", swap.stand_for(id, _identify)),
+    swap.NameSwap(builtins, "hash", swap.stand_for(hash, _hash)),
     swap.NameSwap(builtins, "eval", _make_running(eval, "eval")),
     swap.NameSwap(builtins, "exec", _make_running(exec, "exec")),
 ]

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from lostwax import bytecode as code_names
 from lostwax.capture.heap.edges import parts
-from lostwax.capture.heap.functions import ASKED, ReadFunction, is_of_number
+from lostwax.capture.heap.functions import ASKED, ReadFunction
 from lostwax.capture.heap.holders import MISSING, SlotAttributes, find_base, items
 from lostwax.capture.heap.reach import Reach
 from lostwax.capture.patches.swap import stand_for
-from lostwax.capture.python.identities import make_asking
+from lostwax.capture.python.identities import is_of_number, make_asking
 from lostwax.undo.undo import Undo
 
 
@@ -140,7 +140,9 @@ class StandIns:
             return self._stand_ins.get(value, value)
         if is_of_number(value):
             if value not in self._methods:
-                self._methods[value] = stand_for(value, make_asking(value))
+                asking = make_asking(value)
+                is_named = hasattr(value, "__name__")  # an `attrgetter` is not
+                self._methods[value] = stand_for(value, asking) if is_named else asking
             return self._methods[value]
         if type(value) is not tuple:
             return value

@@ -4,8 +4,9 @@ function's code that asks us.
 A number that is not known is another object than the one that it stands for, `flag is True`; and of
 two tensors data may decide whether they are one. So in the copy the comparison is `(one, other) in
 ASKED`. `x is None` stays as it is. A method of C's does not know our classes: `(2).__eq__(n)` is
-`METHODS[2].__eq__(n)` in the copy, and one that is kept somewhere asks, too (`held.py`); found in
-other ways, its answer is refused if its truth is asked (`watch_truths`). `case int():` is told of
+`METHODS[2].__eq__(n)` in the copy, and one that is kept somewhere asks, too (`held.py`); in code
+that has such a name as a text (`vars(int)["__eq__"]`), what calls give is looked at; found in other
+ways, its answer is refused if its truth is asked (`watch_truths`). `case int():` is told of
 by `one in MATCHED`. And if C raises a TypeError over one of our numbers, the handler would run for
 all data: each handler begins with `error in CAUGHT`. The bytes are exchanged, and not the source
 (`flow/rewriting`): that would have to be read and compiled, for functions most of which do none of
@@ -20,8 +21,8 @@ import warnings
 from collections.abc import Iterator
 from functools import partial
 from numbers import Number
-from operator import is_not
-from types import CodeType
+from operator import attrgetter, is_not, methodcaller
+from types import CodeType, MethodWrapperType, WrapperDescriptorType
 from typing import Any
 
 from torch import Tensor
@@ -110,14 +111,18 @@ def _call_method(method: Any, /, *args: Any, **options: Any) -> Any:
     return NotImplemented, which is true."""
     if not args or not threads.is_capturing():
         return method(*args, **options)
-    if method.__name__ in _SETTING:
-        method = getattr(FakeTensor, method.__name__) if type(args[0]) is FakeTensor else method
-    asked = [SHOWN[type(each)] for each in args if type(each) in _SYMBOLIC]
+    if type(method) in _FINDERS:
+        name, *given = method.__reduce__()[1]
+    else:
+        name, given = method.__qualname__, [*args]
+        if method.__name__ in _SETTING and type(args[0]) is FakeTensor:
+            method = getattr(FakeTensor, method.__name__)
+    asked = [SHOWN[type(each)] for each in given if type(each) in _SYMBOLIC]
     is_refused = asked and getattr(method, "__objclass__", None) in _NUMBERS
     answer = NotImplemented if is_refused else method(*args, **options)
     if asked and answer is NotImplemented:
         raise CaptureError.here(
-            f"{method.__qualname__} is called with a value of type {asked[0].__name__}, which "
+            f"{name} is called with a value of type {asked[0].__name__}, which "
             "depends on data or on a size",
             why="a method of Python's own numbers takes plain numbers alone",
             instead="write the operator, 2 == n, or operator.eq(2, n)",
@@ -127,7 +132,21 @@ def _call_method(method: Any, /, *args: Any, **options: Any) -> Any:
 
 def make_asking(method: Any) -> Any:
     """What to call in the place of a method of a plain number that is kept somewhere."""
-    return lambda *args, **options: _call_method(method, *args, **options)
+    return lambda *args, **options: ANSWERS[_call_method(method, *args, **options)]
+
+
+class _Answers:
+    """What a call or a lookup gives, where the code has the name of a method as a text."""
+
+    def __getitem__(self, answer: Any) -> Any:
+        return make_asking(answer) if is_of_number(answer) else answer
+
+
+def is_of_number(value: Any) -> bool:
+    """Is it a method of Python's own numbers, or does it look for one (`attrgetter("__eq__")`)?"""
+    if type(value) in _FINDERS:
+        return names_method(value.__reduce__()[1])
+    return type(value) in METHOD_KINDS and value.__objclass__ in _NUMBERS
 
 
 class _AskedTruth:
@@ -172,26 +191,30 @@ def watch_truths(undo: Undo) -> None:
 
 
 _NUMBERS = (int, float, complex, bool)
+_FINDERS = (attrgetter, methodcaller)
+METHOD_KINDS = (MethodWrapperType, WrapperDescriptorType, *_FINDERS)
 _SETTING = frozenset(("__setattr__", "__delattr__"))
 _COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
 _OPERATORS = frozenset(name for name in vars(int) if name[:2] == "__" and not hasattr(object, name))
 _METHOD_NAMES = _SETTING | _COMPARISONS | _OPERATORS
-ASKED, CAUGHT, MATCHED = _Asked(), _Caught(), _Matched()
+ASKED, ANSWERS, CAUGHT, MATCHED = _Asked(), _Answers(), _Caught(), _Matched()
 METHODS, CALLED_METHODS = _WithMethods(()), _WithMethods(Tensor.__mro__)
 """Whose methods are only named, `map((2).__eq__, …)`; and whose are called at once."""
-_PUT_IN = (ASKED, CAUGHT, MATCHED, METHODS, CALLED_METHODS)
+_PUT_IN = (ASKED, ANSWERS, CAUGHT, MATCHED, METHODS, CALLED_METHODS)
 
 
-def ask_identities(code: CodeType) -> CodeType:
+def ask_identities(code: CodeType, finds: bool = False) -> CodeType:
     """The code, and those of the functions in it, with questions for comparisons of objects, calls
-    of methods of numbers, and handlers; itself if there is none of these that can matter."""
+    of methods of numbers, and handlers; itself if there is none of these that can matter. `finds`:
+    code around it, or a global, has the name of a method as a text."""
     constants = code.co_consts
+    finds = finds or any(map(names_method, constants))
     if CodeType in map(type, constants):
-        inner = tuple([ask_identities(c) if type(c) is CodeType else c for c in constants])
+        inner = tuple([ask_identities(c, finds) if type(c) is CodeType else c for c in constants])
         if any(map(is_not, inner, constants)):
             code, constants = code.replace(co_consts=inner), inner
     written = code.co_code
-    asked, caught, matched, *methods = (
+    asked, answers, caught, matched, *methods = (
         write_instruction(_LOAD_CONST, len(constants) + i) for i in range(len(_PUT_IN))
     )
     new = dict[int, Replacement]()
@@ -214,10 +237,23 @@ def ask_identities(code: CodeType) -> CodeType:
             if code.co_names[name] in _METHOD_NAMES:
                 ask = methods[is_called] + _SWAP + _ITEM
                 new[start] = Replacement(at + 1, ask + written[2 * start : 2 * at + 2])
+    if finds:
+        for at in _find(written, _ANSWERING):
+            end = at + 1
+            while written[2 * end : 2 * end + 1] == _KEPT:
+                end += 1
+            new[at] = Replacement(end, written[2 * at : 2 * end] + answers + _SWAP + _ITEM)
     if not new:
         return code
     grown = code.replace(co_consts=(*constants, *_PUT_IN), co_stacksize=code.co_stacksize + 2)
     return put_in(grown, new)
+
+
+def names_method(constant: Any) -> bool:
+    """Is it a text by which a method of a number may be found, or has it one?"""
+    if type(constant) is tuple:
+        return any(map(names_method, constant))
+    return type(constant) is str and constant in _COMPARISONS | _OPERATORS
 
 
 def _find(written: bytes, marks: bytes) -> Iterator[int]:
@@ -270,4 +306,6 @@ _TUPLE, _TOP, _THIRD = (
 _SWAP, _DROP = write_instruction(dis.opmap["SWAP"], 2), write_instruction(dis.opmap["POP_TOP"], 0)
 _IN, _ITEM = _cut(lambda one, other: one in other, -2), _cut(lambda one, other: one[other], -2)
 _COMPARING, _BEGINNING, _MATCHING = map(_mark, ("IS_OP", "PUSH_EXC_INFO", "MATCH_CLASS"))
+_ANSWERING = _mark("CALL", "CALL_KW", "CALL_FUNCTION_EX", "BINARY_SUBSCR")
+_KEPT = bytes((dis.opmap["CACHE"],))
 _LOADING = _mark("LOAD_ATTR", *(["LOAD_METHOD"] if sys.version_info < (3, 12) else []))

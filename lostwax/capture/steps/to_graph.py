@@ -8,7 +8,7 @@ where gradients see them. Must not evaluate operators.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import fx
@@ -16,6 +16,7 @@ from torch._ops import OpOverload
 from torch.fx.immutable_collections import immutable_list
 
 from lostwax.fake.symbolic.node import wrap
+from lostwax.fake.symbolic.objects import refuse_address_in_program
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.effects import has_effect
 from lostwax.ir.graph.graph_module import make_graph_module
@@ -116,6 +117,8 @@ class Builder:
         self._writer.reserve_builtins()
         conditions = [guard.cond for guard in demands]
         needed, read = find_live(region.steps, [*outputs, *conditions], self.origins)
+        if self.mode.addresses:
+            self._check_addresses([step for step in region.steps if step in needed], outputs)
         self._stops = self.grad and not all(step.grad for step in region.steps)
         due = self._group_demands(region.steps, demands)
         for guard in due.pop(None, ()):
@@ -130,6 +133,14 @@ class Builder:
                 if due:
                     for guard in due.get(step, ()):
                         self._assert_guard(guard)
+
+    def _check_addresses(self, steps: Sequence[Step], outputs: Sequence[Any]) -> None:
+        """Refuse a program that has in it where an object lies."""
+        for step in steps:
+            if not self.mode.addresses.isdisjoint(_list_ints((*step.args, *step.kwargs.values()))):
+                refuse_address_in_program(step.place.location())
+        if not self.mode.addresses.isdisjoint(_list_ints(outputs)):
+            refuse_address_in_program(None)
 
     def _group_demands(
         self, steps: Sequence[Step], demands: Sequence[Guard]
@@ -407,6 +418,14 @@ def _nodes_in(values: Sequence[Any], known: Mapping[int, list[fx.Node]]) -> list
 
 _NESTED = frozenset((immutable_list, tuple))
 _Node: Any = fx.Node
+
+
+def _list_ints(values: Iterable[Any]) -> Iterator[int]:
+    for each in values:
+        if isinstance(each, int):
+            yield each
+        elif isinstance(each, (list, tuple)):
+            yield from _list_ints(each)
 
 
 def find_live(

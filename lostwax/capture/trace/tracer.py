@@ -130,6 +130,8 @@ class Tracer(Recorder):
         self.gradients = CaptureGradients()
         self.outside = OutsideTensors(self)
         self.regions = Regions()
+        self.addresses = set[int]()
+        """Where objects lie that the user's code has asked for."""
         self.scope: OpenScope | None = None
         self.splits: KeepsBothWays | None = None
         self.casting = bool(autocast.find_enabled())

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.symbolic.operations import have_same_truth
+from lostwax.location import Location
 from lostwax.sym import BoolExpr, Expr, eq, known
 from lostwax.sym.numbers.real import Real, compare
 
@@ -50,6 +51,16 @@ def refuse_address(kind: type) -> NoReturn:
         f"id() is asked of a value of type {kind.__name__}, which depends on data or on a size",
         why="which of Python's objects it is depends on the number, and a program has no objects",
         instead="compare the numbers, n == m, or ask `flag is True`",
+    )
+
+
+def refuse_address_in_program(where: Location | None) -> NoReturn:
+    """`x * id(y)`: each call has objects of its own."""
+    at = "" if where is None else f"\n  at {where}"
+    raise CaptureError(
+        f"the program would compute with id() or hash() of an object.{at}\n"
+        "  why: it says where the object lies in memory, which differs in each call\n"
+        "  instead: give each object a number of your own, and pass or keep that"
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import inspect
 import math
 import operator
 import warnings
@@ -203,7 +204,21 @@ FOUND_OTHERWISE: list[Any] = [
     lambda x: x + (1 if any(map(operator.attrgetter("__eq__")(2), x.shape)) else 2),
     lambda x: _ignore(lambda: x + (1 if vars(int)["__eq__"](2, x.shape[0]) else 2)),
     lambda x: _ignore(lambda: x + (1 if operator.attrgetter("__eq__")(2)(int(x[0])) else 2)),
+    lambda x: x + (1 if operator.attrgetter("__eq__")(2)(x.shape[0]) == True else 2),
+    lambda x: x + (1 if operator.methodcaller("__eq__", int(x[0]))(2) == True else 2),
+    lambda x: x + (1 if operator.methodcaller(EQUAL, x.shape[0])(2) in (True,) else 2),
+    lambda x: x + (1 if vars(int)["__eq__"](2, x.shape[0]) == True else 2),
+    lambda x: x + {True: 1}.get(int.__dict__["__eq__"](*(2, x.shape[0])), 2),
+    lambda x: x + (1 if inspect.getattr_static(2.0, "__lt__")(2.0, int(x[0])) == 1 else 2),
+    lambda x: x + len(str(object.__getattribute__(2, "__eq__")(x.shape[0]))),
+    lambda x: x + (1 if [*map(vars(int)["__eq__"], [2], x.shape)] == [True] else 2),
+    lambda x: x + (1 if all(getattr(1, k)(x.shape[0]) == 1 for k in ("__le__", "__lt__")) else 2),
+    lambda x: x + (1 if (lambda m: m(x.shape[0]) == 1)(operator.attrgetter("__eq__")(2)) else 2),
+    lambda x: x + (1 if functools.reduce(getattr, [EQUAL], 2)(x.shape[0]) == 1 else 2),
+    lambda x: x + (1 if FIND(2)(int(x[0])) == 1 else 2),
+    lambda x: x + operator.attrgetter("__radd__")(2)(x.shape[0]) * 0,
 ]
+EQUAL, FIND = "__eq__", operator.attrgetter("__eq__")
 
 
 def _ignore(call: Any) -> Any:
@@ -216,23 +231,71 @@ def _ignore(call: Any) -> Any:
 @pytest.mark.parametrize("function", FOUND_OTHERWISE)
 def test_what_such_a_method_answers_is_no_truth(function: Any) -> None:
     before = [*warnings.filters]
-    with pytest.raises(CaptureError, match="the truth of NotImplemented is asked") as e:
+    with pytest.raises(CaptureError, match="__ is called with a value of type int, which") as e:
         lostwax.export(function, (torch.ones(4),), dynamic_shapes=({0: Dim("n", min=2)},))
     assert f"test_identities.py:{function.__code__.co_firstlineno} in " in str(e.value)
     assert "instead: write the operator, 2 == n, or operator.eq(2, n)" in str(e.value)
     assert warnings.filters == before
 
 
+def test_a_method_whose_name_is_computed_gives_no_truth() -> None:
+    def forward(x: Tensor) -> Tensor:
+        return x + (1 if _ignore(lambda: not getattr(2, "__{}__".format("eq"))(x.shape[0])) else 2)
+
+    with pytest.raises(CaptureError, match="the truth of NotImplemented is asked") as e:
+        lostwax.export(forward, (torch.ones(4),), dynamic_shapes=({0: Dim("n", min=2)},))
+    assert "instead: write the operator, 2 == n, or operator.eq(2, n)" in str(e.value)
+
+
 def test_of_plain_numbers_methods_answer_as_ever() -> None:
     def forward(x: Tensor) -> Any:
         n = int(x.sum())
         known = [(2).__eq__(2), int.__lt__(1, 2), [*map((2.0).__ge__, (1, 3))], "a".__eq__("b")]
+        known += [
+            getattr(2, "__eq__")("a") is NotImplemented,
+            operator.methodcaller("__eq__", 2)(2),
+            FIND(2)(2),
+        ]
         known += [EQUALS_TWO(2), EQUALS(3), AND(False), EQUALS_TWO.__name__, getattr(2, "real")]
         return n.__eq__(2), n.__add__(1), (1, 2).__eq__((1, 3)), known
 
     run = lostwax.export(forward, (INPUTS[0],)).module()
     for each in INPUTS:
         assert str(run(each)) == str(forward(each))
+
+
+ADDRESSES: list[Any] = [
+    lambda x, y: x * id(y),
+    lambda x, y: x * (id(y) % 7),
+    lambda x, y: x + hash(y),
+    lambda x, y: x * float(id(y)),
+    lambda x, y: x - (-id(ADDRESSES)),
+    lambda x, y: torch.full((3,), builtins.id(y)),
+    lambda x, y: x * 2 if id(y) % 2 else x * 3,
+    lambda x, y: x * id(y) if x.sum() > 0 else x,
+    lambda x, y: torch.stack([x + ADDRESS(y) for _ in range(int(x[0]))]),
+    lambda x, y: (x, id(y)),
+]
+
+
+@pytest.mark.parametrize("function", ADDRESSES)
+def test_where_an_object_lies_is_no_number_of_a_program(function: Any) -> None:
+    with pytest.raises(CaptureError, match=r"would compute with id\(\) or hash\(\)") as e:
+        lostwax.export(function, (torch.ones(3), torch.ones(3)))
+    line = f"test_identities.py:{function.__code__.co_firstlineno} in <lambda>"
+    assert (line in str(e.value)) is (function is not ADDRESSES[-1])
+    assert "why: it says where the object lies in memory" in str(e.value)
+    assert "instead: give each object a number of your own" in str(e.value)
+
+
+def test_where_an_object_lies_may_be_looked_up_compared_and_shown() -> None:
+    def forward(x: Tensor, y: Tensor) -> Any:
+        known = [{id(x): 2, id(y): 3}[id(y)], id(x) == id(y), id(y) in {id(x)}, hash(3)]
+        known += [len(f"{id(y):x}") > 3, type(id(y)) is int, isinstance(hash(y), int)]
+        return x * {hash(x): 2}.get(hash(y), 9), known
+
+    args = torch.ones(3), torch.ones(3)
+    assert str(lostwax.export(forward, args).module()(*args)) == str(forward(*args))
 
 
 def of_its_class(s: Any) -> Any:

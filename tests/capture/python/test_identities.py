@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from lostwax.capture.python.identities import (
+    ANSWERS,
     ASKED,
     CALLED_METHODS,
     CAUGHT,
@@ -60,6 +61,7 @@ def read(code: CodeType) -> tuple[list[Any], list[Any]]:
 
 
 ADDED: dict[Any, tuple[int, ...]] = {
+    ANSWERS: (0, 1, 2),
     ASKED: (-1, 0),
     CAUGHT: (-1, 0, 1, 2),
     MATCHED: (-1, 0, 1, 2),

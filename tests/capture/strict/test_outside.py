@@ -283,7 +283,7 @@ ACCEPTED = [
     "datetime.datetime(2020, 1, 1).timetuple().count(1)",
     "ctypes.sizeof(ctypes.c_double)",
     "len(os.fsencode('a'))",
-    "id(X) * 0",
+    "(id(X) == 0) * 0",
 ]
 
 

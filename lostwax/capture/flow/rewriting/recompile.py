@@ -198,7 +198,8 @@ def _find_functions(
         if path is None or _has_hooks(code):
             continue
         if code.co_freevars == new[path].co_freevars and (
-            _is_same(code, plain[path]) or _is_same(code, ask_identities(plain[path]))
+            _is_same(code, plain[path])
+            or any(_is_same(code, ask_identities(plain[path], finds)) for finds in (False, True))
         ):
             found.add(path)
             yield each, new[path]

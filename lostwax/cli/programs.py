@@ -19,7 +19,7 @@ from lostwax.ir.graph.lookup import all_nodes
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import InputKind, OutputKind
-from lostwax.ir.text import call_dims_by_name, graph_text, target_text, type_text
+from lostwax.ir.text import graph_text, target_text, type_text
 from lostwax.pt2 import load
 from lostwax.pte import dump
 from lostwax.pte.file.reader import read_file
@@ -60,11 +60,6 @@ def write_count(count: int, what: str) -> str:
 
 def describe_program(program: ExportedProgram) -> dict[str, Any]:
     """What a program is, as data. Sizes have the names that they were declared by."""
-    with call_dims_by_name(program):
-        return _describe(program)
-
-
-def _describe(program: ExportedProgram) -> dict[str, Any]:
     signature = program.graph_signature
     types = {node.name: type_text(node.meta.get("val")) for node in program.graph.nodes}
     inputs, outputs = [], []
@@ -128,8 +123,7 @@ def show_file(file: str, name: str, ops: bool, memory: bool) -> CommandOutcome:
         elif ops:
             text = write_histogram(summary["operators"])
         else:
-            with call_dims_by_name(each):
-                summary["text"] = graph_text(each.graph)
+            summary["text"] = graph_text(each.graph)
             text = _write_program(summary)
         texts.append(f"{key}:\n{text}" if len(programs) > 1 else text)
     return CommandOutcome({"file": file, "programs": described}, "\n\n".join(texts))

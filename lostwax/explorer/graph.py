@@ -24,7 +24,6 @@ from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import InputKind
 from lostwax.ir.text import (
     argument_text,
-    call_dims_by_name,
     call_text,
     target_text,
     value_text,
@@ -76,10 +75,6 @@ class ProgramWriter:
         self.origins = Numbered()
 
     def write(self) -> dict[str, Any]:
-        with call_dims_by_name(self.program):
-            return self._write()
-
-    def _write(self) -> dict[str, Any]:
         self._write_graph(self.program.graph, "", -1, "program", self._state(self.program))
         return {
             "columns": self.columns,

@@ -7,7 +7,10 @@ bytes. The result is data that prints as a text. Must not change either program.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
@@ -23,7 +26,8 @@ from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import InputSpec
-from lostwax.ir.text import argument_text, call_dims_by_name, call_text, source_place, type_text
+from lostwax.ir.text import argument_text, call_text, source_place, type_text
+from lostwax.sym import Expr, ShapeEnv, show
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def diff(a: ExportedProgram, b: ExportedProgram) -> ProgramDiff:
     """
     for program in (a, b):
         check_is_program(program, "diff")
-    with call_dims_by_name(a, b):
+    with _call_dims_alike(a, b):
         return ProgramDiff(
             (
                 *_table("dialect", {"": a.dialect}, {"": b.dialect}),
@@ -94,6 +98,42 @@ def diff(a: ExportedProgram, b: ExportedProgram) -> ProgramDiff:
                 *_weights("weight", a.state_dict, b.state_dict),
             )
         )
+
+
+@contextlib.contextmanager
+def _call_dims_alike(*programs: ExportedProgram) -> Iterator[None]:
+    """While it lasts, texts call the sizes of both programs by their order, `s0`, unless both have
+    the same names for them: a dim that is called otherwise computes nothing else."""
+    envs = [env for p in programs if (env := _find_env(p)) is not None]
+    names = [{symbol.name for symbol in env.symbols} for env in envs]
+    if len(names) < 2 or names[0] <= names[1] or names[1] <= names[0]:
+        yield
+        return
+    with _naming:
+        before = [env.show for env in envs]
+        for env in envs:
+            by_order = {symbol: f"s{i}" for i, symbol in enumerate(env.symbols)}
+            env.show = functools.partial(show, names=by_order)
+        try:
+            yield
+        finally:
+            for env, old in zip(envs, before, strict=True):
+                env.show = old
+
+
+_naming = threading.RLock()
+"""Of two threads that show one program, the second would put back what the first has set."""
+
+
+def _find_env(program: ExportedProgram) -> ShapeEnv | None:
+    """The environment of a program's sizes; None if none varies."""
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, FakeTensor):
+            for size in value.fake_type.size:
+                if isinstance(size, Expr):
+                    return size.env
+    return None
 
 
 def find_change(a: ExportedProgram, b: ExportedProgram) -> Change | None:

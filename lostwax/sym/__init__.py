@@ -31,7 +31,7 @@ from lostwax.sym.expressions.expr import (
 )
 from lostwax.sym.guards import BrokenDim, Guard
 from lostwax.sym.reasoning.facts import Range
-from lostwax.sym.text.show import name_symbols, show
+from lostwax.sym.text.show import show
 
 __all__ = [
     "Atom",
@@ -58,7 +58,6 @@ __all__ = [
     "matches",
     "maximum",
     "minimum",
-    "name_symbols",
     "ne",
     "negate",
     "quotient",

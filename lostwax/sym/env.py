@@ -7,6 +7,7 @@ type rule serves both.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,6 +42,9 @@ _REASONS = {
     "division": "the program divides by it",
     "specialize": "a concrete integer was needed, the example's was taken",
 }
+
+_OTHER_NAMES = re.compile(r"(s|u|f|r)\d+|max|min|[Tt]rue|[Ff]alse|and|or|not")
+"""The names that symbols get which nobody has declared, and the words of expressions."""
 
 
 class ShapeEnv:
@@ -123,8 +127,10 @@ class ShapeEnv:
         declared: str | None = None,
     ) -> Expr:
         """A size of an input. `declared` is the name of the user's Dim, whose range is `lo` to
-        `hi`."""
-        if name is None:
+        `hi`; the symbol is called so if it can be told by that name."""
+        if name is None and declared is not None and self.can_be_called(declared):
+            name = declared
+        elif name is None:
             name, self._backed = f"s{self._backed}", self._backed + 1
         if (lo is not None and hint < lo) or (hi is not None and hint > hi):
             raise ContradictionError(
@@ -134,6 +140,11 @@ class ShapeEnv:
         symbol = Symbol(number, name, hint=hint, lo=lo, hi=hi, source=source, declared=declared)
         logs.dynamic.info("%s is %s, example %d, range %s to %s", name, symbol.source, hint, lo, hi)
         return self._add_symbol(symbol)
+
+    def can_be_called(self, name: str) -> bool:
+        """Is this a name for a symbol that texts can be read by, and that no other has or gets?"""
+        plain = name.isidentifier() and not _OTHER_NAMES.fullmatch(name)
+        return plain and all(symbol.name != name for symbol in self.symbols)
 
     def unbacked(
         self,

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 import lostwax
-from lostwax.ir.diff import diff
-from lostwax.ir.text import call_dims_by_name
+from lostwax.ir.diff import _call_dims_alike, diff
 
 
 class Net(nn.Module):
@@ -41,19 +40,19 @@ def test_the_same() -> None:
 
 
 def test_threads_that_name_the_sizes_of_one_program_leave_it_as_it_was() -> None:
-    program = exported(dynamic_shapes=({0: lostwax.Dim("b", max=8)},))
+    program, other = (exported(dynamic_shapes=({0: lostwax.Dim(name)},)) for name in "bc")
     before, first_is_in, second_wants_in = str(program), threading.Event(), threading.Event()
 
     def name_second() -> None:
         first_is_in.wait()
         second_wants_in.set()
-        with call_dims_by_name(program):
+        with _call_dims_alike(program, other):
             first_has_left.wait(10)
 
     first_has_left = threading.Event()
     second = threading.Thread(target=name_second)
     second.start()
-    with call_dims_by_name(program):
+    with _call_dims_alike(program, other):
         first_is_in.set()
         second_wants_in.wait()
         second.join(0.2)  # without a lock it has noted by now what the first has set

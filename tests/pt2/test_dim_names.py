@@ -45,6 +45,16 @@ def read_input_names(theirs: Any) -> list[str]:
     return [str(t.shape[0]) for t in tensors]
 
 
+def test_ours(program: Any) -> None:
+    """The names that symbols get which nobody has declared are left to these."""
+    text, ranges = str(program), program.range_constraints
+    assert 'x: "f32[batch, 3]", derived: "f32[2*batch + 1]"' in text
+    assert all(f"f32[{name}]" in text for name in NAMES[1:] if name != "u0")
+    assert "f32[s0]" in text, "u0 is a number of data's"
+    assert {"batch", "2*batch + 1", "seq_len", "s0"} <= {str(each) for each in ranges}
+    assert str(from_torch(to_torch(program)).range_constraints).count("batch") == 2
+
+
 def test_torchs_program(program: Any) -> None:
     theirs = to_torch(program)
     theirs.validate()

@@ -35,7 +35,7 @@ from lostwax.dialects.edge_operators import EdgeOperator
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.text import dtype_text, source_place
 from lostwax.location import warn
-from lostwax.sym import Expr, name_symbols, show
+from lostwax.sym import Expr
 
 aten = torch.ops.aten
 
@@ -132,9 +132,8 @@ def _warn_of_empty_batches(nodes: Sequence[Node]) -> None:
         entry = OPERATORS.get(get_name(node))
         batch = size_of(node.all_input_nodes[0])[0] if entry and entry.windows else 1
         if isinstance(batch, Expr) and not batch.env.bounds(batch).lo:
-            name = show(batch, name_symbols(batch.env.symbols))
             warn(
-                f"XNNPACK's convolutions and pools do not run on an empty batch, and {name} may be "
+                f"XNNPACK's convolutions and pools do not run on an empty batch, and {batch} may be "
                 f"0.\n  at {source_place(node)}\n  instead: say that it is not, Dim(..., min=1)"
             )
             return
@@ -211,7 +210,7 @@ def _explain_values(
             return "it has no elements"
         for size in t.size:
             if bound_of(size) is None:
-                return f"the size {show(size, name_symbols(size.env.symbols))} has no upper bound"
+                return f"the size {size} has no upper bound"
     given = [n for n in node.all_input_nodes if n not in facts.constants]
     values = [node, *(n for n in given if isinstance(n.meta.get("val"), torch.Tensor))]
     if any(getattr(n.meta.get("val"), "ndim", 1) == 0 for n in values):

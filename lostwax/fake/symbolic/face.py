@@ -10,6 +10,7 @@ file of this layer uses it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ from lostwax.sym import (
 from lostwax.sym.numbers.real import Real, current_real, specialize_real
 
 _RELATIONS = {"eq": "Eq", "ne": "Ne", "ge": "Ge"}
+MISREAD = re.compile("u|zf|zuf", re.IGNORECASE)
+"""How names begin that torch takes for a number of data, or for a float."""
 
 
 def torch_shape_env(env: ShapeEnv) -> TorchShapeEnvAdapter:
@@ -145,7 +148,8 @@ def _atom(atom: Atom) -> Any:
     if isinstance(atom, Symbol):
         least = -1 if atom.lo is None else atom.lo
         signs = {"positive": True} if least > 0 else {"nonnegative": True} if least == 0 else {}
-        return _sympy().Symbol(atom.name, integer=True, **signs)
+        misread = not atom.unbacked and MISREAD.match(atom.name)
+        return _sympy().Symbol(f"s_{atom.name}" if misread else atom.name, integer=True, **signs)
     args = tuple(map(to_sympy, atom.args))
     if atom.kind in ("max", "min"):
         return (functions.Max if atom.kind == "max" else functions.Min)(*args)

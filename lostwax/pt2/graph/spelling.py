@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from lostwax.errors import SaveError
+from lostwax.fake.symbolic.face import MISREAD
 from lostwax.pt2.graph.symbols import SIZE_OF, WORDS
 from lostwax.pt2.limits import MAX_CHAIN
 from lostwax.sym import BoolExpr, Expr, Size, Symbol, current, evaluate, known
@@ -339,11 +340,9 @@ class DimNames:
         if symbol.unbacked:
             return name
         if declared is not None and _IDENTIFIER.fullmatch(declared):
-            is_plain = self.plain and not _MISREAD.match(declared) and declared not in WORDS
+            is_plain = self.plain and not MISREAD.match(declared) and declared not in WORDS
             return declared if is_plain else SIZE_OF + declared
-        return SIZE_OF + name if _MISREAD.match(name) else name
+        return SIZE_OF + name if MISREAD.match(name) else name
 
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_MISREAD = re.compile("u|zf|zuf", re.IGNORECASE)
-"""How names begin that torch takes for a number of data, or for a float."""

@@ -168,8 +168,9 @@ class SymbolReader:
             source, declared = described.get("source"), described.get("declared")
             if not described and name.startswith(SIZE_OF):
                 own, declared = self._find_free_name(), name.removeprefix(SIZE_OF)
+            called = declared if declared and self.env.can_be_called(declared) else own
             made = self.env.symbol(
-                own, hint=hint, lo=lo, hi=hi, source=source or own, declared=declared
+                called, hint=hint, lo=lo, hi=hi, source=source or called, declared=declared
             )
         self.names[name] = self.own[own] = made
         return made

@@ -6,7 +6,7 @@ know of operators: a call has the name of a kernel, and its arguments as they ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +17,7 @@ from torch.fx import Node
 from lostwax.errors import LoweringError
 from lostwax.ir.graph.delegate import LoweredBackendModule
 from lostwax.ir.text import source_place
-from lostwax.sym import Expr, Size, Symbol, name_symbols, show
+from lostwax.sym import Expr, Size, Symbol
 from lostwax.types import Sizes, product
 
 ARENA, STATE_ARENA = 1, 2
@@ -205,13 +205,12 @@ class Listing:
             return size
         found = size.env.bounds(size).hi
         if found is None:
-            called = name_symbols(size.env.symbols)
             raise LoweringError.at(
-                f"the size {show(size, called)} has no upper bound",
+                f"the size {size} has no upper bound",
                 source_place(self.node) if self.node is not None else "",
                 why="the memory of an executable is planned before it runs, for the greatest sizes",
                 instead="; ".join(
-                    _advise_bound(s, called) for s in sorted(size.symbols(), key=lambda s: s.id)
+                    _advise_bound(s) for s in sorted(size.symbols(), key=lambda s: s.id)
                 ),
             )
         return found
@@ -316,9 +315,9 @@ def list_leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _advise_bound(symbol: Symbol, called: Mapping[Any, str]) -> str:
+def _advise_bound(symbol: Symbol) -> str:
     """What to write so that a size has a bound."""
-    name = called.get(symbol, symbol.name)
+    name = symbol.name
     if not symbol.unbacked:
         return f"a bound for {name}: Dim(name, max=...) in dynamic_shapes"
     origin = f" and comes from {symbol.origin}" if symbol.origin else ""

@@ -40,14 +40,6 @@ def show(
     return _Python(names or {}, joined, longest).write(e)[0]
 
 
-def name_symbols(symbols: Iterable[Symbol]) -> dict[Symbol, str]:
-    """The names that the user has declared symbols by, where each can be told from all others."""
-    symbols = list(symbols)
-    wanted = {s: s.declared for s in symbols if s.declared and s.declared.isidentifier()}
-    taken = Counter([*wanted.values(), *(s.name for s in symbols if s not in wanted)])
-    return {s: name for s, name in wanted.items() if taken[name] == 1}
-
-
 def to_srepr(e: Printable, spelling: Mapping[Atom, str] | None = None) -> str:
     """`e` as sympy's `srepr` writes it, with torch's names for the functions sympy does not have.
 

@@ -47,9 +47,9 @@ def test_one_dim_in_two_inputs() -> None:
         program = export(module, (torch.randn(n, 64), torch.randn(n, 128)), dynamic_shapes=shapes)
         texts.append(str(program))
     assert len(set(texts)) == 1
-    assert 'x1: "f32[s0, 64]", x2: "f32[s0, 128]"' in texts[0]
+    assert 'x1: "f32[batch, 64]", x2: "f32[batch, 128]"' in texts[0]
     ((symbol, limits),) = program.range_constraints.items()
-    assert str(symbol) == "s0"
+    assert str(symbol) == "batch"
     assert symbol.is_Symbol
     assert (limits.lower, limits.upper) == (0, float("inf"))
     same(program, module, *((torch.randn(n, 64), torch.randn(n, 128)) for n in (0, 1, 2, 5)))
@@ -64,9 +64,9 @@ def test_derived_dims_have_computed_ranges() -> None:
         return x + y[1:]
 
     program = export(f, (torch.randn(5), torch.randn(6)), dynamic_shapes={0: dimx, 1: dimx + 1})
-    assert 'x: "f32[s0]", y: "f32[s0 + 1]"' in str(program)
+    assert 'x: "f32[dimx]", y: "f32[dimx + 1]"' in str(program)
     found = {str(s): (r.lower, r.upper) for s, r in program.range_constraints.items()}
-    assert found == {"s0": (3, 6), "s0 + 1": (4, 7)}
+    assert found == {"dimx": (3, 6), "dimx + 1": (4, 7)}
     same(program, f, (torch.randn(3), torch.randn(4)), (torch.randn(6), torch.randn(7)))
     with pytest.raises(InputValueError, match=r"x.shape\[0\] is 7, but the program holds for 3 <="):
         program.module()(torch.randn(7), torch.randn(8))
@@ -81,7 +81,7 @@ def test_a_dim_that_stands_only_in_derived_sizes() -> None:
     program = export(f, (torch.randn(6),), dynamic_shapes={"x": {0: 2 * half}})
     assert not program.guards
     same(program, f, *((torch.randn(n),) for n in (0, 2, 10)))
-    with pytest.raises(InputValueError, match=r"x.shape\[0\] is 5, but must be 2\*s0"):
+    with pytest.raises(InputValueError, match=r"x.shape\[0\] is 5, but must be 2\*half"):
         program.module()(torch.randn(5))
 
 

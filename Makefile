@@ -57,7 +57,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 
 types: $(STAMP)
-	$(BIN)/mypy lostwax
+	$(BIN)/mypy
 
 # Each benchmark runs alone and all of them run, also after one has missed its bar.
 bench: $(STAMP)

@@ -97,4 +97,4 @@ def _import(module: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *_NAMESPACES})

@@ -56,3 +56,10 @@ def test_the_list_of_public_names_is_what_type_checkers_take_as_public():
     found = [(alias.name, alias.asname) for n in listed[1:-1] for alias in n.names]
     assert all(name == public for name, public in found)
     assert sorted([name for name, _ in found] + ["__version__"]) == lostwax.__all__
+
+
+def test_dir_lists_public_names_alone():
+    _ = lostwax.export, lostwax.ShapeEnv
+    assert set(lostwax.__all__) <= set(dir(lostwax))
+    assert [name for name in dir(lostwax) if name[0] == "_"] == ["__version__"]
+    assert not {"Any", "sys", "ir", "sym", "cache", "late_imports"} & set(dir(lostwax))

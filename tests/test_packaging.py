@@ -29,8 +29,9 @@ def tracked() -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def built(tracked: set[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], set[str]]:
-    """The names of the files in the source distribution, and in the wheel, built from a copy."""
+def built(tracked: set[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], ...]:
+    """The names of the files in the source distribution, in the wheel, and in the wheel of an
+    editable install, built from a copy."""
     if int(version("setuptools").partition(".")[0]) < OLDEST:
         pytest.skip(f"needs setuptools {OLDEST}")
     folder = tmp_path_factory.mktemp("copy")
@@ -38,12 +39,14 @@ def built(tracked: set[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
     build = "from setuptools import build_meta as b; b.build_sdist('out'); b.build_wheel('out')"
+    build += "; b.build_editable('editable')"
     subprocess.run([sys.executable, "-c", build], cwd=folder, check=True, capture_output=True)
     (source,), (wheel,) = (folder / "out").glob("*.tar.gz"), (folder / "out").glob("*.whl")
     with tarfile.open(source) as archive:
         files = {m.name.partition("/")[2] for m in archive.getmembers() if m.isfile()}
-    with zipfile.ZipFile(wheel) as archive:
-        return files, set(archive.namelist())
+    (editable,) = (folder / "editable").glob("*.whl")
+    with zipfile.ZipFile(wheel) as whole, zipfile.ZipFile(editable) as path:
+        return files, set(whole.namelist()), set(path.namelist())
 
 
 def test_the_source_has_all_that_is_in_git(tracked, built):
@@ -54,6 +57,12 @@ def test_the_source_has_all_that_is_in_git(tracked, built):
 def test_the_wheel_has_the_package_with_its_data(tracked, built):
     package = {name for name in tracked if name.startswith("lostwax/")}
     assert {name for name in built[1] if ".dist-info/" not in name} == package
+
+
+def test_type_checkers_follow_an_editable_install(built):
+    """It is a path, and no code that finds imports."""
+    assert [name for name in built[2] if "finder" in name] == []
+    assert [name for name in built[2] if name.endswith(".pth")]
 
 
 def test_the_classifiers_say_which_python_it_takes():

@@ -16,10 +16,11 @@ from torch import nn
 from torch._ops import OpOverload
 
 from lostwax.capture.attempt import Attempt
-from lostwax.capture.example_call import as_call
+from lostwax.capture.example_call import ExampleArgs, as_call
 from lostwax.capture.export import Request, capture_call
 from lostwax.capture.observed import OperatorFault, OperatorWatch, calls_custom, copy_call
 from lostwax.capture.python.functions_run import let_watch
+from lostwax.capture.shapes.collect import DynamicShapes
 from lostwax.capture.shapes.marks import find_attached_spec
 from lostwax.capture.state.root_module import forward_of
 from lostwax.capture.strict.baked_in import BakedIn, ReadsWatcher
@@ -69,10 +70,10 @@ class DraftReport:
 
 def draft_export(
     mod: nn.Module | Callable[..., Any],
-    args: Any,
+    args: ExampleArgs,
     kwargs: Mapping[str, Any] | None = None,
     *,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: DynamicShapes = None,
     preserve_module_call_signature: Sequence[str] = (),
     strict: bool = False,
     prefer_deferred_runtime_asserts_over_guards: bool = False,

@@ -15,8 +15,9 @@ import torch.utils._pytree as pytree
 from torch import nn
 
 from lostwax.capture.attempt import Attempt
-from lostwax.capture.example_call import as_call
+from lostwax.capture.example_call import ExampleArgs, as_call
 from lostwax.capture.export import Capture, Request
+from lostwax.capture.shapes.collect import DynamicShapes
 from lostwax.capture.shapes.marks import find_attached_spec
 from lostwax.capture.shapes.spec import Spec, resolve_spec
 from lostwax.capture.state.root_module import forward_of
@@ -38,13 +39,13 @@ _count = torch._C._autograd._get_sequence_nr
 
 def export_joint(
     mod: nn.Module | Callable[..., Any],
-    args: Any,
+    args: ExampleArgs,
     kwargs: Mapping[str, Any] | None = None,
     *,
     loss: Callable[[Any], torch.Tensor] | None = None,
     loss_index: int | None = None,
     tangents: bool = False,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: DynamicShapes = None,
     keep: Any = (),
 ) -> ExportedProgram:
     """Capture a module's forward and backward into one functional program.

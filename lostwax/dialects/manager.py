@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch._ops import OpOverload
 
@@ -25,6 +25,9 @@ from lostwax.ir.program import ExportedProgram
 from lostwax.ir.text import source_place
 from lostwax.late_imports import late_import
 from lostwax.ops.decompositions.runtime import INSTEAD, RUNTIME
+
+if TYPE_CHECKING:
+    from lostwax.late_imports import DelegationReport, ExecutableConfig, ExecutableProgram
 
 AnyPass = Pass | Pipeline | Callable[..., Any]
 Programs = ExportedProgram | Mapping[str, ExportedProgram]
@@ -128,14 +131,18 @@ class EdgeProgramManager(Methods):
         made: EdgeProgramManager = late_import("lower_methods")(self, partitioner)
         return made
 
-    def delegation_report(self) -> Any:
+    def delegation_report(self) -> DelegationReport:
         """What was handed to backends, and for each other operator why not, with the user's
         line."""
-        return late_import("make_report")(self)
+        report: DelegationReport = late_import("make_report")(self)
+        return report
 
-    def to_executable(self, config: Any = None) -> Any:
+    def to_executable(self, config: ExecutableConfig | None = None) -> ExecutableProgram:
         """Lower the methods to an executable for the ExecuTorch runtime."""
-        return late_import("ExecutableProgram")(self._programs, self._constants, config)
+        made: ExecutableProgram = late_import("ExecutableProgram")(
+            self._programs, self._constants, config
+        )
+        return made
 
     def __repr__(self) -> str:
         return f"EdgeProgramManager({', '.join(sorted(self.methods | self.config_methods))})"

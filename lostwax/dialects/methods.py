@@ -6,11 +6,15 @@ Must not lower anything.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lostwax.errors import LoweringError
 from lostwax.ir.program import ExportedProgram
+from lostwax.ir.text import count_text
 from lostwax.late_imports import late_import
+
+if TYPE_CHECKING:
+    from lostwax.late_imports import Page
 
 
 def require_method_name(name: Any) -> None:
@@ -57,10 +61,20 @@ class Methods:
         """What each of these methods returns."""
         return dict(self._constants)
 
-    def plot(self, **options: Any) -> Any:
+    def plot(self, **options: Any) -> Page:
         """The methods as a page to look at, for the last line of a notebook's cell:
         `lostwax.explore(manager)`."""
-        return late_import("plot")(self, **options)
+        page: Page = late_import("plot")(self, **options)
+        return page
+
+    def _repr_html_(self) -> str:
+        from lostwax.ir.notebook import methods_html
+
+        return methods_html(type(self).__name__, self._facts(), self._programs, self._constants)
+
+    def _facts(self) -> list[str]:
+        """What a notebook tells first."""
+        return [count_text(len(self._programs), "method")]
 
     def exported_program(self, name: str = "forward") -> ExportedProgram:
         """The Edge program of a method."""

@@ -6,11 +6,8 @@ For people, not for machines: nothing parses it. Must not change what it prints.
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import operator
 import re
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,8 +21,9 @@ from lostwax.ir.data import Program
 from lostwax.ir.graph.delegate import LoweredBackendModule
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.ranges import RangeConstraints
+from lostwax.ir.signature import InputKind, OutputKind
 from lostwax.location import shorten_path, show_path
-from lostwax.sym import Expr, ShapeEnv, current, name_symbols, show
+from lostwax.sym import current
 
 _FRAME = re.compile(r'File "([^"]*)", line (\d+), in ([^\n]*)(?:\n[ \t]+([^\n]*))?')
 _DTYPE = re.compile(r"(bfloat|float|uint|int|complex|bits)(\d+)(?:_(\w+))?")
@@ -66,7 +64,7 @@ def dtype_text(dtype: torch.dtype) -> str:
 
 
 def type_text(value: Any) -> str:
-    """The type of a value: "f32[2, s0]" for a tensor, "Sym(s0 + 1)" for a number, else ""."""
+    """The type of a value: "f32[2, batch]" for a tensor, "Sym(batch + 1)" for a number, else ""."""
     if isinstance(value, torch.Tensor):
         size = map(current, value.fake_type.size) if isinstance(value, FakeTensor) else value.shape
         return f"{dtype_text(value.dtype)}[{', '.join(map(str, size))}]"
@@ -80,41 +78,6 @@ def value_text(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"({', '.join(map(value_text, value))})"
     return type_text(value)
-
-
-@contextlib.contextmanager
-def call_dims_by_name(*programs: Program) -> Iterator[None]:
-    """While it lasts, texts call the sizes of programs as the user has declared them, `batch`; one
-    that nobody named is `s0` still. Two programs that are compared have the same names, or those
-    of neither are used: a dim that is called otherwise computes nothing else."""
-    envs = list(dict.fromkeys(env for p in programs if (env := _find_env(p)) is not None))
-    names = [name_symbols(env.symbols) for env in envs]
-    plain = [{symbol.name: name for symbol, name in each.items()} for each in names]
-    with _naming:
-        before = [env.show for env in envs]
-        try:
-            if all(each == plain[0] for each in plain):
-                for env, each in zip(envs, names, strict=True):
-                    env.show = functools.partial(show, names=each)
-            yield
-        finally:
-            for env, old in zip(envs, before, strict=True):
-                env.show = old
-
-
-_naming = threading.RLock()
-"""Of two threads that show one program, the second would put back what the first has set."""
-
-
-def _find_env(program: Program) -> ShapeEnv | None:
-    """The environment of a program's sizes; None if none varies."""
-    for node in program.graph.nodes:
-        value = node.meta.get("val")
-        if isinstance(value, FakeTensor):
-            for size in value.fake_type.size:
-                if isinstance(size, Expr):
-                    return size.env
-    return None
 
 
 # -------------------------------------------------------------------------------------------- nodes
@@ -279,6 +242,33 @@ def program_text(program: Program) -> str:
         ]
     )
     return "ExportedProgram:\n" + "\n".join(f"    {s}" if s else "" for s in body.split("\n"))
+
+
+def summary_text(program: Program) -> str:
+    """What `repr(program)` is, in one line: how many operators, what goes in and comes out."""
+    signature = program.graph_signature
+    values = {n.name: value_text(n.meta.get("val")) for n in program.graph.nodes}
+    of_user = [s.arg for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
+    given = [f"{a.name}: {values.get(a.name) or '?'}" for a in of_user]
+    results = [s.arg for s in signature.output_specs if s.kind is OutputKind.USER_OUTPUT]
+    made = [values.get(a.name) or repr(getattr(a, "value", None)) for a in results]
+    calls = sum(1 for node in program.graph.nodes if node.op == "call_function")
+    return (
+        f"<ExportedProgram ({program.dialect}) of {count_text(calls, 'operator')}: "
+        f"({_list_few(given)}) → {_list_few(made)}>"
+    )
+
+
+def count_text(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _list_few(texts: list[str]) -> str:
+    rest = len(texts) - _FEW
+    return ", ".join([*texts[:_FEW], *([f"… {rest} more"] if rest > 0 else [])]) or "nothing"
+
+
+_FEW = 4
 
 
 def ranges_text(program: Program) -> str:

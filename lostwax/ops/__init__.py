@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lostwax.late_imports import late_import
 
+if TYPE_CHECKING:
+    from lostwax.late_imports import edge as edge
+else:  # type checkers would take any name for one of ours
 
-def __getattr__(name: str) -> Any:
-    if name == "edge":
-        return late_import("edge")
-    raise AttributeError(f"module 'lostwax.ops' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name == "edge":
+            return late_import("edge")
+        raise AttributeError(f"module 'lostwax.ops' has no attribute {name!r}")

@@ -18,10 +18,11 @@ from torch.fx import Node
 
 from lostwax.capture import threads
 from lostwax.capture.attempt import Attempt
-from lostwax.capture.example_call import as_call
+from lostwax.capture.example_call import ExampleArgs, as_call
 from lostwax.capture.export import Request, capture_call
 from lostwax.capture.observed import copy_call
 from lostwax.capture.python.functions_run import let_watch
+from lostwax.capture.shapes.collect import DynamicShapes
 from lostwax.capture.strict.baked_in import ReadsWatcher
 from lostwax.dialects.edge import lower_to_edge
 from lostwax.dialects.edge_operators import EdgeOperator
@@ -57,10 +58,10 @@ _WHOLE = "the refusal is of the call as a whole"
 
 def report(
     mod: nn.Module | Callable[..., Any],
-    args: Any,
+    args: ExampleArgs,
     kwargs: Mapping[str, Any] | None = None,
     *,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: DynamicShapes = None,
     strict: bool = False,
     control_flow: str = "capture",
     partitioner: Any = None,

@@ -10,7 +10,7 @@ import io
 import json
 import os
 from collections.abc import Mapping
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, TypeAlias
 
 import torch
 
@@ -41,7 +41,7 @@ from lostwax.pt2.schema import (
 )
 from lostwax.undo.replace_files import replace_files
 
-Programs = ExportedProgram | Mapping[str, ExportedProgram]
+Programs: TypeAlias = "ExportedProgram | Mapping[str, ExportedProgram]"
 
 
 def save(

@@ -72,8 +72,8 @@ class ExecutableProgram(Methods):
             for size in self.arena_sizes.values()
         ]
         beside = ExternalWeights() if self.config.weights_beside else None
-        self.buffer = emit_file(listings, arenas, constant_methods, beside)
-        self.weights = None if beside is None else beside.write()
+        self.buffer: bytes = emit_file(listings, arenas, constant_methods, beside)
+        self.weights: bytes | None = None if beside is None else beside.write()
         """The `.ptd` file with the weights, if they are beside."""
         warn_of_unchecked(programs)
 
@@ -90,6 +90,11 @@ class ExecutableProgram(Methods):
     def write_to_file(self, file: IO[bytes]) -> None:
         """Write the file's bytes to an open file."""
         file.write(self.buffer)
+
+    def _facts(self) -> list[str]:
+        beside = [] if self.weights is None else [f"{len(self.weights):,} bytes of weights beside"]
+        arena = f"{max(self.arena_sizes.values(), default=0) + self.state_size:,} bytes of memory"
+        return [*super()._facts(), f"{len(self.buffer):,} bytes", *beside, arena]
 
     def __repr__(self) -> str:
         methods = ", ".join(sorted(self.methods | self.config_methods))

@@ -98,3 +98,17 @@ def test_a_notebook_shows_modules_as_a_tree():
     text = net()._repr_html_()
     assert "<summary>blocks.0 <i>Block</i> (7)</summary>" in text
     assert "blocks.0.second <i>Linear</i> (2)</div>" in text
+
+
+def test_a_notebook_shows_inputs_apart_from_state_and_methods_of_a_file():
+    program = net()
+    manager = program.to_edge()
+    pages = [program._repr_html_(), manager._repr_html_(), manager.to_executable()._repr_html_()]
+    for page in pages:
+        inputs, _, state = page.partition("buffers and constants")
+        assert "<summary>1 input</summary>" in inputs
+        assert ".weight</td>" not in inputs
+        assert ".weight</td>" in state
+        assert page.count("<details") == page.count("</details>")
+    assert "<b>EdgeProgramManager</b> <span class='badge'>1 method</span>" in pages[1]
+    assert "bytes of memory</span>" in pages[2]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.utils._pytree as pytree
@@ -79,6 +79,12 @@ class ShapesCollection:
                 "for a class lostwax.register_dataclass(cls)"
             )
         return call.mirror(list(map(self._shapes.get, call.leaves)))
+
+
+DynamicShapes: TypeAlias = (
+    "Mapping[str, Any] | tuple[Any, ...] | list[Any] | ShapesCollection | AdditionalInputs | None"
+)
+"""What may be said of an example's sizes: by the names of the arguments, or in their order."""
 
 
 def _check_key(key: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 import torch
@@ -353,10 +354,32 @@ def test_conversions_say_which_way_they_go(program, peer):
         lostwax.interop.to_torch(peer)
 
 
-def test_torch_says_how_it_takes_a_program_of_ours(program):
-    with pytest.raises(AttributeError, match=r"lostwax\.interop\.to_torch\(program\)"):
-        torch.export.unflatten(program)
-    with pytest.raises(TypeError, match=r"'ExportedProgram', got 'lostwax\.ExportedProgram'"):
-        torch.export.save(program, io.BytesIO())
+TORCHS: dict[str, Any] = {
+    "torch.export.save": lambda program, take: take(program, io.BytesIO()),
+    "torch.export.unflatten": lambda program, take: take(program),
+    "torch.export.export": lambda program, take: take(program, (torch.ones(3), torch.ones(3))),
+    "torch._inductor.aoti_compile_and_package": lambda program, take: take(program),
+    "torch.onnx.export": lambda program, take: take(program, (), dynamo=True, verbose=False),
+    "executorch.exir.to_edge": lambda program, take: take(program),
+    "executorch.exir.to_edge_transform_and_lower": lambda program, take: take(program),
+    "openvino.convert_model": lambda program, take: take(program),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", TORCHS)
+def test_who_takes_torchs_programs_says_how_it_takes_ours(name, program):
+    package, _, function = name.rpartition(".")
+    module = pytest.importorskip(package, reason=f"{package} is not installed")
+    taker = "executorch" if "executorch" in name else package
+    with pytest.raises(Exception, match=rf"{taker} takes lostwax\.interop\.to_torch\(program\)"):
+        TORCHS[name](program, getattr(module, function))
+
+
+def test_a_program_is_of_its_class_to_all_others(program):
+    assert program.__class__ is lostwax.ExportedProgram
+    assert isinstance(program, lostwax.ExportedProgram)
+    assert not isinstance(program, (torch.nn.Module, torch.export.ExportedProgram, dict))
+    assert copy.copy(program).graph_module is program.graph_module
     with pytest.raises(AttributeError, match=r"no attribute 'wax'$"):
         _ = program.wax

@@ -152,21 +152,32 @@ def _are_plain(texts: Sequence[str]) -> bool:
 _NO_FIRST = frozenset(("", *"0123456789"))
 
 
+ExampleArgs: TypeAlias = torch.Tensor | tuple[Any, ...] | list[Any]
+"""The arguments of an example call by position; a single tensor is the one argument."""
+
+
 def as_call(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The checked `args` and `kwargs` of an example call; a single tensor is its one argument."""
     if isinstance(args, torch.Tensor):
         args = (args,)
     if not isinstance(args, (tuple, list)):
-        raise TypeError(
+        by_name = isinstance(args, Mapping)
+        raise InputStructureError(
             "args must be a tuple of the example's positional arguments, not "
-            f"{type(args).__name__}; "
-            "for one argument write (x,)"
+            f"{type(args).__name__}\n"
+            f"  instead: {'args=(), kwargs={...}' if by_name else 'for one argument write (x,)'}"
         )
     if kwargs is not None and not isinstance(kwargs, Mapping):
-        raise TypeError(f"kwargs must be a dict of keyword arguments, not {type(kwargs).__name__}")
+        raise InputStructureError(
+            f"kwargs must be a dict of keyword arguments, not {type(kwargs).__name__}\n"
+            "  instead: kwargs={'mask': mask}"
+        )
     for name in kwargs or ():
         if not isinstance(name, str):
-            raise TypeError(f"kwargs must have names for keys, and has {name!r}")
+            raise InputStructureError(
+                f"kwargs must have names for keys, and has {name!r}\n"
+                "  instead: kwargs={'mask': mask}"
+            )
     return tuple(args), dict(kwargs or {})
 
 

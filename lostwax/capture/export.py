@@ -24,6 +24,8 @@ from lostwax.branches import OUTERMOST
 from lostwax.capture import caches
 from lostwax.capture.attempt import Amend, Attempt, SizeBranches, make_attempts
 from lostwax.capture.example_call import (
+    ExampleArgs,
+    ExampleCall,
     argument_names,
     as_call,
     check_leaves,
@@ -48,6 +50,7 @@ from lostwax.capture.relied_layouts import (
     list_layouts,
 )
 from lostwax.capture.repeated_tensors import choose_program
+from lostwax.capture.shapes.collect import DynamicShapes
 from lostwax.capture.shapes.guards import SortedGuards, range_constraints, sort_guards
 from lostwax.capture.shapes.marks import find_attached_spec, marks_of
 from lostwax.capture.state.argument_containers import find_containers, tell_of_changes
@@ -77,6 +80,7 @@ from lostwax.capture.trace.refusals import refuse_caught, refuse_failed
 from lostwax.capture.trace.single_step_composites import Kept, read_keep
 from lostwax.capture.trace.tracer import Tracer, UserPython
 from lostwax.errors import (
+    LostwaxError,
     asks_data,
     collect_errors,
 )
@@ -118,10 +122,10 @@ FAMILIES.load_common()
 
 def export(
     mod: nn.Module | Callable[..., Any],
-    args: Any,
+    args: ExampleArgs = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: DynamicShapes = None,
     strict: bool = False,
     preserve_module_call_signature: Sequence[str] = (),
     prefer_deferred_runtime_asserts_over_guards: bool = False,
@@ -197,6 +201,13 @@ class Request:
         spec.defers = self.defers
         return spec
 
+    def name_tensors(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        """The tensors of the example and of the module, for errors to speak of."""
+        call = ExampleCall(self.mod, self.args, self.kwargs)
+        inputs = zip(call.paths(), call.leaves, strict=True)
+        given = {path: leaf for path, leaf in inputs if isinstance(leaf, torch.Tensor)}
+        return given, {**self.mod.state_dict()} if isinstance(self.mod, nn.Module) else {}
+
 
 # ------------------------------------------------------------------------------------ the attempts
 
@@ -214,9 +225,13 @@ def capture_call(request: Request, attempt: Attempt, *amend: Amend) -> ExportedP
         try:
             return run_and_undo(work)
         except Exception as error:
+            from lostwax.errors.of_models import explain_error
             from lostwax.errors.tracebacks import leave_out_own_frames  # most exports raise nothing
 
-            raise leave_out_own_frames(error)  # noqa: B904
+            shown = leave_out_own_frames(error)
+            if not isinstance(error, LostwaxError):
+                explain_error(error, *request.name_tensors())
+            raise shown  # noqa: B904
 
 
 def _amend_flow(attempt: Attempt, error: BaseException) -> Attempt | None:

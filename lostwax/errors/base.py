@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
-from lostwax.location import Span, find_user_frame, locate_span, mark_span, user_location
+from lostwax.location import Location, Span, find_user_frame, locate_span, mark_span, user_location
 
 
 class LostwaxError(Exception):
@@ -28,6 +28,11 @@ class LostwaxError(Exception):
     span: Span | None = None
     """The part of the user's line that ran when the error was made."""
 
+    why: ClassVar[str] = ""
+    instead: ClassVar[str] = ""
+    """The reason that there are such errors, and what to do, for messages that say neither."""
+    _notes: list[str] | None = None
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         frame = find_user_frame(sys._getframe(1))
@@ -42,6 +47,18 @@ class LostwaxError(Exception):
         return f"[{self.code}] {text}" if self.code else text
 
     @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        """What Python shows below the message: the user's line and the reason, if it has none."""
+        if self._notes is None:
+            text, where = super().__str__(), self.span
+            here = None if where is None else Location(where.file, where.line, where.function)
+            at = [f"  at {here}"] if here is not None and not _NAMES_LINE.search(text) else []
+            why = [f"  why: {self.why}"] if self.why and "why: " not in text else []
+            is_open = self.instead and "instead: " not in text and "fix: " not in text
+            self._notes = [*at, *why, *([f"  instead: {self.instead}"] if is_open else [])]
+        return self._notes
+
+    @property
     def msg(self) -> str:
         """The message, by the name that errors of torch.export have for it."""
         return str(self)
@@ -53,6 +70,7 @@ class LostwaxError(Exception):
         return cls(f"{what}.\n  at {user_location()}\n{reason}  instead: {instead}")
 
 
+_NAMES_LINE = re.compile(r"\bat .*:\d+ in ")
 _CODE = re.compile(r"^\[LW\d{4}\] ")
 
 

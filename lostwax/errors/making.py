@@ -60,6 +60,7 @@ class DataDependentError(LostwaxError, RuntimeError):
     """
 
     code = "LW0102"
+    why = "a program is recorded once, for all data: meanwhile tensors have sizes, and no values"
 
     is_question = False
     """Does Python's control flow ask? Then it can be captured (`capture/flow/`)."""
@@ -161,6 +162,7 @@ class InputTypeError(LostwaxError, TypeError):
     """
 
     code = "LW0105"
+    why = "a program takes and gives tensors and plain values, alone or in containers"
 
     def __init__(self, message: str, path: str = "") -> None:
         self.path = path
@@ -329,6 +331,10 @@ class DynamicShapesError(LostwaxError, ValueError):
     """
 
     code = "LW0202"
+    why = (
+        "dynamic_shapes has the form of the arguments, with a Dim, a name and a range, for each "
+        "size that varies"
+    )
 
     def __init__(self, message: str, path: str = "") -> None:
         self.path = path
@@ -403,6 +409,7 @@ class UnsupportedFakeError(LostwaxError, RuntimeError):
     """
 
     code = "LW0301"
+    why = "while a program is recorded, tensors have sizes and dtypes, and no data"
 
 
 class NonFakeInputError(LostwaxError, RuntimeError):
@@ -471,6 +478,7 @@ class MissingFakeRuleError(LostwaxError, RuntimeError):
     """
 
     code = "LW0304"
+    why = "while a program is recorded no kernel runs, and it goes on with what it would return"
     operator: Any = None
     """The operator that it is of."""
 

@@ -30,6 +30,7 @@ class InputStructureError(LostwaxError, TypeError):
     """
 
     code = "LW0401"
+    why = "a program is captured for calls of one form, which the example shows"
 
     def __init__(self, message: str, path: str = "") -> None:
         self.path = path
@@ -60,6 +61,10 @@ class InputValueError(LostwaxError, ValueError):
     """
 
     code = "LW0402"
+    why = (
+        "a program holds for calls like the example's, but for the sizes that dynamic_shapes "
+        "declares"
+    )
 
     def __init__(self, message: str, path: str = "") -> None:
         self.path = path
@@ -82,6 +87,7 @@ class NotCallableError(LostwaxError, RuntimeError):
     """
 
     code = "LW0403"
+    why = "its graph takes the weights as arguments, too"
 
 
 class SharedStateError(LostwaxError, ValueError):
@@ -295,6 +301,7 @@ class LoweringError(LostwaxError, ValueError):
     """
 
     code = "LW0601"
+    why = "what runs on a device is chosen before it runs: kernels, memory, backends"
 
     @classmethod
     def at(cls, what: str, where: str, *, why: str = "", instead: str) -> Self:
@@ -323,6 +330,7 @@ class SaveError(LostwaxError, ValueError):
     """
 
     code = "LW0701"
+    why = "a file holds graphs, weights and plain values"
 
 
 class LoadError(LostwaxError, ValueError):
@@ -350,6 +358,8 @@ class LoadError(LostwaxError, ValueError):
     """
 
     code = "LW0702"
+    why = "a program is loaded whole or not at all; nothing in a file is run, or guessed"
+    instead = "copy or download the file again, or save the program again"
 
     def __init__(self, message: str, where: tuple[str, ...] = ()) -> None:
         self.message, self.where = message, where

@@ -7,8 +7,10 @@ loaded by its first call: few programs are asked for everything. Must not know h
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -16,10 +18,13 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
-from lostwax.errors import NotCallableError, NotPickledError, NotYetError
+from lostwax.errors import InputTypeError, NotCallableError, NotPickledError, NotYetError
 from lostwax.ir.data import ModuleCallEntry, Program
 from lostwax.ir.signature import ExportGraphSignature
 from lostwax.late_imports import late_import
+
+if TYPE_CHECKING:
+    from lostwax.late_imports import EdgeConfig, EdgeProgramManager, Page
 
 
 class ExportedProgram(Program):
@@ -69,14 +74,23 @@ class ExportedProgram(Program):
             made.validate()
         return made
 
-    def to_edge(self, **options: Any) -> Any:
+    def to_edge(
+        self,
+        *,
+        constant_methods: Mapping[str, Any] | None = None,
+        config: EdgeConfig | None = None,
+    ) -> EdgeProgramManager:
         """This program in the Edge dialect, as the method "forward": `lostwax.to_edge(program)`."""
-        return late_import("to_edge")(self, **options)
+        made: EdgeProgramManager = late_import("to_edge")(
+            self, constant_methods=constant_methods, config=config
+        )
+        return made
 
-    def plot(self, **options: Any) -> Any:
+    def plot(self, **options: Any) -> Page:
         """This program as a page to look at, for the last line of a notebook's cell:
         `lostwax.explore(program)`."""
-        return late_import("plot")(self, **options)
+        page: Page = late_import("plot")(self, **options)
+        return page
 
     def validate(self) -> None:
         """Check every rule of the IR specification; `VerificationError` names what is broken."""
@@ -122,14 +136,25 @@ class ExportedProgram(Program):
     if not TYPE_CHECKING:  # else nothing would be a mistake
 
         def __getattr__(self, name: str) -> Any:
-            """Say what is missing. What torch's own functions look for means that they were called
-            with a program of ours; what a GraphModule has, that it is taken for one."""
+            """Say what is missing: what a GraphModule has is not looked for in a program."""
             hint = ""
-            if name in _LOOKED_FOR_BY_TORCH:
-                hint = "; a function of torch.export? It takes lostwax.interop.to_torch(program)"
-            elif name == "meta" or (hasattr(GraphModule, name) and not name.startswith("_")):
+            if name == "meta" or (hasattr(GraphModule, name) and not name.startswith("_")):
                 hint = "; program.module() is a GraphModule, which has it"
+            elif taker := _find_taker(sys._getframe(1)):
+                hint = f"; {taker} {_TAKES}"
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+
+        @property
+        def __class__(self) -> Any:
+            """Python asks for it where `isinstance` is asked for another class: torch does so of
+            programs that it is given, and would say that it takes no 'ExportedProgram'."""
+            if taker := _find_taker(sys._getframe(1)):
+                raise InputTypeError(
+                    f"{taker} is given a program of lostwax\n"
+                    f"  why: {taker} reads the classes of torch.export, which these are not\n"
+                    f"  instead: {taker} {_TAKES}, or program.module(), where it takes modules"
+                )
+            return type(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotCallableError(
@@ -168,7 +193,10 @@ class ExportedProgram(Program):
 
         return program_text(self)
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        from lostwax.ir.text import summary_text
+
+        return summary_text(self)
 
     def _repr_html_(self) -> str:
         from lostwax.ir.notebook import program_html
@@ -191,22 +219,17 @@ def describe_stranger(given: Any) -> str:
     return f"a {kind.__module__}.{kind.__qualname__}\n  instead: {fix}"
 
 
-# By this name the messages of others call it, that want an `ExportedProgram` of torch's.
-ExportedProgram.__name__ = "lostwax.ExportedProgram"
+def _find_taker(frame: FrameType) -> str:
+    """Who asks, if it takes torch's programs and not ours."""
+    name = str(frame.f_globals.get("__name__"))
+    return next((taker for taker in _TAKERS if f"{name}.".startswith(f"{taker}.")), "")
 
-_LOOKED_FOR_BY_TORCH = frozenset(
-    f"_{name}"
-    for name in (
-        "constants",
-        "example_inputs",
-        "graph_module",
-        "graph_signature",
-        "module_call_graph",
-        "range_constraints",
-        "state_dict",
-        "verifiers",
-    )
+
+_TAKERS = (
+    *("torch.export", "torch._export", "torch._inductor", "torch.onnx"),
+    *("executorch", "openvino"),
 )
+_TAKES = "takes lostwax.interop.to_torch(program)"
 
 
 def _copy_entry(entry: ModuleCallEntry, memo: dict[int, Any]) -> ModuleCallEntry:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import IO
 
+from lostwax.location import user_location
 from lostwax.undo.undo import Undo, run_and_undo
 
 Path = str | os.PathLike[str]
@@ -51,7 +52,13 @@ def _new(path: str, mode: int) -> IO[bytes]:
     try:
         return open(path, "xb", buffering=1 << 20, opener=partial(os.open, mode=mode))
     except OSError as error:  # about a name that the user has not chosen
-        raise type(error)(error.errno, error.strerror, os.path.dirname(path)) from None
+        folder = os.path.dirname(path)
+        shown = type(error)(error.errno, error.strerror, folder)
+        if not os.path.isdir(folder):
+            shown.add_note(f"  at {user_location()}")
+            shown.add_note("  why: files are written into folders that are there")
+            shown.add_note(f"  instead: os.makedirs({folder!r}), or another path")
+        raise shown from None
 
 
 def _remove(path: str) -> None:

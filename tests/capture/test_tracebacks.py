@@ -60,8 +60,9 @@ def test_an_error_of_the_model(name: str, monkeypatch: Any) -> None:
     own = [line for line in shown if "/lostwax/capture/" in line]
     assert len(own) == 2, "the call of export, and no more"
     assert len(shown) < 60
-    assert "test_tracebacks.py:" in shown[-1]
-    assert " in <lambda>: " in shown[-1] or " in _fail_for: " in shown[-1]
+    assert "test_tracebacks.py:" in shown[-3]
+    assert " in <lambda>: " in shown[-3] or " in _fail_for: " in shown[-3]
+    assert [line[:7] for line in shown[-2:]] == ["  why: ", "  inste"]
     assert any("return self.fails(self, x)  # here" in line for line in shown)
 
 
@@ -70,7 +71,7 @@ def test_a_refusal(monkeypatch: Any) -> None:
     dynamic = ({0: lostwax.Dim("n")},)
     with pytest.raises(LostwaxError) as caught:
         lostwax.export(lambda x: x.reshape(2, 4), (torch.randn(2, 4),), dynamic_shapes=dynamic)
-    assert not hasattr(caught.value, "__notes__"), "its text has the line"
+    assert not caught.value.__notes__, "its text has the line"
     assert len(traceback.format_exception(caught.value)) < 8
 
 

@@ -101,9 +101,15 @@ def _arguments_text(lo: int | None, hi: int | None) -> str:
 def _check_limits(what: str, lo: Any, hi: Any) -> None:
     for word, limit in (("min", lo), ("max", hi)):
         if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
-            raise DynamicShapesError(f"{what}: {word} must be an int or None, not {limit!r}")
+            raise DynamicShapesError(
+                f"{what}: {word} must be an int or None, not {limit!r}\n"
+                f"  instead: {word}=8, or leave it out: then there is no limit"
+            )
     if lo is not None and hi is not None and lo > hi:
-        raise DynamicShapesError(f"{what}: no size is at least {lo} and at most {hi}")
+        raise DynamicShapesError(
+            f"{what}: no size is at least {lo} and at most {hi}\n"
+            f"  instead: min={hi}, max={lo}, or leave one of them out"
+        )
 
 
 # -------------------------------------------------------------------------------------------- dims

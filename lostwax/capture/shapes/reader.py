@@ -178,6 +178,16 @@ class _Reader:
         """Split the entry for all of `*args`, or of `**kwargs`, among the arguments in it."""
         names = list(slot) if isinstance(slot, dict) else list(range(len(slot)))
         members = list(slot.values()) if isinstance(slot, dict) else slot
+        if isinstance(value, Mapping) and any(map(_is_size_entry, value.values())):
+            each = '{0: Dim("batch")}'
+            all_of = dict.fromkeys(names, each) if isinstance(slot, dict) else [each] * len(names)
+            stars = "**" if isinstance(slot, dict) else "*"
+            raise spec_error(
+                name,
+                f"{stars}{name} is {len(names)} argument(s) of this call, and "
+                f"{shorten(value)} is about the dimensions of one tensor",
+                _spec_code([name], str(all_of).replace("'{", "{").replace("}'", "}")),
+            )
         parts = _parts(names, value, name, isinstance(slot, dict), (name,))
         yield from zip(members, parts, strict=True)
 
@@ -209,7 +219,8 @@ class _Reader:
         if len(given) > len(flat):
             names = ", ".join(argument.name for argument in flat)
             instead = _spec_code([flat[0].name], '{0: Dim("batch")}') if flat else "leave it out"
-            if len(flat) == 1 and flat[0].tree.is_leaf():
+            of_dims = all(each is None or _is_size_entry(each) for each in given)
+            if len(flat) == 1 and flat[0].tree.is_leaf() and of_dims:
                 instead = f"dynamic_shapes=({shorten(given)},), a tuple with one entry an argument"
             raise _NestingError(
                 "",
@@ -251,6 +262,10 @@ class _Reader:
         if tree.type not in MAPPINGS and type(given) is cls and cls not in (list, tuple, deque):
             return _parts_of_instance(tree, given, names)
         return _parts(names, given, path, tree.type in MAPPINGS, trail, cls.__name__)
+
+
+def _is_size_entry(given: Any) -> bool:
+    return isinstance(adopt_dim(given), SizeEntry)
 
 
 def _fits_slot(slot: Any, given: Any) -> bool:

@@ -19,6 +19,7 @@ from torch import nn
 
 from lostwax import bytecode as code_names
 from lostwax.capture.heap.functions import has_user_class
+from lostwax.errors import InputTypeError
 from lostwax.identity import Seen
 from lostwax.ir.program import ExportedProgram
 
@@ -34,15 +35,17 @@ def find_root_module(mod: Any) -> nn.Module:
     if isinstance(owner, nn.Module):
         return owner
     if isinstance(function, type) and issubclass(function, nn.Module):
-        raise TypeError(
-            f"export takes a module, and {function.__name__} is a class of them; make one: "
-            f"{function.__name__}(...)"
+        raise InputTypeError(
+            f"export takes a module, and {function.__name__} is a class of them\n"
+            f"  instead: make one, {function.__name__}(...)"
         )
     if not callable(function) or isinstance(function, ExportedProgram):
-        is_program = "; export program.module()" if isinstance(function, ExportedProgram) else ""
-        raise TypeError(
-            "export takes a module, a function or a method, not "
-            f"{type(function).__name__}{is_program}"
+        instead = "pass the nn.Module itself, or a function of tensors"
+        if isinstance(function, ExportedProgram):
+            instead = "export program.module()"
+        raise InputTypeError(
+            f"export takes a module, a function or a method, not {type(function).__name__}\n"
+            f"  instead: {instead}"
         )
     return _make_stand_in(mod)
 

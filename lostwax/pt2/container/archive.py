@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
 from lostwax.errors import LoadError
+from lostwax.location import user_location
 from lostwax.pt2.container.foreign import describe_bytes, describe_records
 from lostwax.pt2.limits import MAX_NAME, MAX_RECORDS, expansion
 
@@ -119,10 +120,20 @@ def _open(source: Any) -> tuple[str, Any]:
     if hasattr(source, "read"):
         return str(getattr(source, "name", "the buffer")), _read(source)
     path = os.fspath(source)
-    with open(path, "rb") as file:
+    with _open_file(path) as file:
         if os.fstat(file.fileno()).st_size == 0:
             return str(path), bytearray()
         return str(path), mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+
+
+def _open_file(path: Any) -> IO[bytes]:
+    try:
+        return open(path, "rb")
+    except FileNotFoundError as error:
+        error.add_note(f"  at {user_location()}")
+        error.add_note(f"  why: there is no such file in {os.path.abspath(os.path.dirname(path))}")
+        error.add_note("  instead: lostwax.save(program, path) writes it")
+        raise
 
 
 def _read(source: Any) -> bytearray:

@@ -1,0 +1,241 @@
+"""What newcomers do wrong, and what they are told: where in their code, what, why, and what to
+write instead. All four are in what Python prints of the error."""
+
+from __future__ import annotations
+
+import io
+import re
+import traceback
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy
+import pytest
+import torch
+from torch import Tensor, nn
+
+import lostwax
+from lostwax import Dim
+from lostwax.backends import XnnpackPartitioner
+
+X = torch.ones(3, 4)
+BATCH = Dim("batch", min=2, max=8)
+torch.library.define("wrong_uses::no_fake", "(Tensor x) -> Tensor")
+torch.library.impl("wrong_uses::no_fake", "CPU")(lambda x: x * 2)
+torch.library.define("wrong_uses::no_kernel", "(Tensor x) -> Tensor")
+torch.library.register_fake("wrong_uses::no_kernel")(torch.empty_like)
+
+
+class Net(nn.Module):
+    def __init__(self, forward: Any = None) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.run = forward or (lambda self, x: self.layer(x))
+
+    def forward(self, x: Tensor) -> Any:
+        return self.run(self, x)
+
+
+class Masked(Net):
+    def forward(self, x: Tensor, mask: Tensor) -> Any:
+        return self.layer(x) * mask
+
+
+class Starred(Net):
+    def forward(self, *parts: Tensor) -> Any:
+        return self.layer(parts[0]) + parts[1]
+
+
+def export(forward: Any, *args: Any, **options: Any) -> Any:
+    return lostwax.export(Net(forward), args or (X,), **options)
+
+
+def make_program() -> Any:
+    return lostwax.export(Net(), (X,), dynamic_shapes=({0: BATCH},))
+
+
+def write(folder: Path, data: bytes) -> Path:
+    (folder / "model.pt2").write_bytes(data)
+    return folder / "model.pt2"
+
+
+def cut_off(folder: Path) -> Path:
+    file = io.BytesIO()
+    lostwax.save(make_program(), file)
+    return write(folder, file.getvalue()[:700])
+
+
+def save_weights(folder: Path) -> Path:
+    torch.save(Net().state_dict(), folder / "weights.pth")
+    return folder / "weights.pth"
+
+
+def make_on_meta() -> nn.Module:
+    with torch.device("meta"):
+        return Net()
+
+
+class Use(NamedTuple):
+    """A wrong use, and a part of each of the three sentences; the line is that of the lambda."""
+
+    name: str
+    do: Any
+    what: str
+    why: str
+    instead: str
+
+
+_PLAIN_BATCH = {0: BATCH}
+USES = [
+    Use("a misspelt argument in dynamic_shapes",
+        lambda _: lostwax.export(Masked(), (X, X), dynamic_shapes={"x": None, "maks": None}),
+        "'maks' is not an argument of this call (did you mean 'mask'?)",
+        "dynamic_shapes has the form of the arguments", "dynamic_shapes={'x': "),
+    Use("dynamic_shapes of another structure",
+        lambda _: lostwax.export(Net(), (X,), dynamic_shapes=({0: BATCH}, {0: BATCH})),
+        "2 entries for 1 argument(s) (x)",
+        "dynamic_shapes has the form of the arguments", "dynamic_shapes={'x': {0: Dim("),
+    Use("one entry for all of *args",
+        lambda _: lostwax.export(Starred(), (X, X), dynamic_shapes={"parts": {0: BATCH}}),
+        "*parts is 2 argument(s) of this call",
+        "dynamic_shapes has the form of the arguments",
+        "dynamic_shapes={'parts': [{0: Dim(\"batch\")}, {0: Dim(\"batch\")}]}"),
+    Use("contradictory bounds",
+        lambda _: Dim("batch", min=8, max=2), "no size is at least 8 and at most 2",
+        "a Dim, a name and a range", "min=2, max=8"),
+    Use("an example outside of the bounds",
+        lambda _: lostwax.export(Net(), (X,), dynamic_shapes=({0: Dim("batch", min=8)},)),
+        "x.shape[0] is 3 in the example, but Dim('batch', min=8) is at least 8",
+        "a Dim, a name and a range", 'batch = Dim("batch", min=3), or an example within'),
+    Use("a Dim that the second input lacks",
+        lambda _: lostwax.export(Masked(), (X, X + 1), dynamic_shapes=({0: BATCH}, None)),
+        "a declared dimension cannot vary as declared",
+        "because ", "mask: {0: batch}"),
+    Use("a constant size that is declared to vary",
+        lambda _: lostwax.export(Net(), (X,), dynamic_shapes=({1: Dim("width")},)),
+        "a declared dimension cannot vary as declared",
+        "because aten.linear.default requires it", "width = 4  # always"),
+    Use("the text of a tensor",
+        lambda _: export(lambda self, x: (print(x), x)[1]),
+        "its text needs the data", "tensors have sizes and dtypes, and no data",
+        "decide by what operators compute of it"),
+    Use("numpy in forward",
+        lambda _: export(lambda self, x: torch.from_numpy(numpy.sin(x.numpy()))),
+        "numpy() needs the data", "tensors have sizes and dtypes, and no data",
+        "keep the computation in torch"),
+    Use("a number as a text",
+        lambda _: export(lambda self, x: x * len(f"{x.sum().item():.3f}")),
+        "is not known while tracing", "a program is recorded once, for all data",
+        "compute with the symbolic number"),
+    Use("two sides that are not alike",
+        lambda _: export(lambda self, x: x if x.sum() > 0 else "nothing"),
+        "the two sides of an `if` on data do not agree", "must know what it is",
+        "let it be a tensor on both sides"),
+    Use('device="cuda" in forward',
+        lambda _: export(lambda self, x: x + torch.zeros(4, device="cuda")),
+        "on the same device", "on another device than x, which is on cpu", "device=x.device"),
+    Use("float64 inputs",
+        lambda _: lostwax.export(Net(), (X.double(),)), "must have the same dtype",
+        "x is of torch.float64, and the module's layer.weight is of torch.float32",
+        "pass x.to(torch.float32), or convert the module, .to(torch.float64)"),
+    Use("two dtypes in one operator",
+        lambda _: export(lambda self, x: x @ torch.ones(4, 4, dtype=torch.float16)),
+        "same dtype", "given tensors of several dtypes, and converts none", "y.to(x.dtype)"),
+    Use("sizes that do not fit",
+        lambda _: lostwax.export(Net(), (torch.ones(3, 5),)),
+        "shapes cannot be multiplied (3x5 and 4x4)",
+        "the module itself raises this for the example, x of size (3, 5)",
+        "call the module with the example"),
+    Use("weights on meta",
+        lambda _: lostwax.export(make_on_meta(), (X,)), "on the same device",
+        "x is on cpu, and the module's layer.weight is on meta, where tensors have no data",
+        "module.to_empty(device='cpu') and load_state_dict(...)"),
+    Use("args that are a dict",
+        lambda _: lostwax.export(Net(), {"x": X}), "args must be a tuple", "calls of one form",
+        "args=(), kwargs={...}"),
+    Use("no example",
+        lambda _: lostwax.export(Net()), "x is missing", "which the example shows",
+        "pass it in args or in kwargs"),
+    Use("a class in the place of a module",
+        lambda _: lostwax.export(Net, (X,)), "Net is a class of them",
+        "tensors and plain values", "make one, Net(...)"),
+    Use("a scripted module",
+        lambda _: lostwax.export(torch.jit.script(nn.Linear(4, 4)), (X,)), "of TorchScript",
+        "TorchScript keeps its weights and its code to itself", "export the module that it was"),
+    Use("an operator without a fake kernel",
+        lambda _: export(lambda self, x: torch.ops.wrong_uses.no_fake(x)),
+        "nothing is known of what wrong_uses::no_fake returns", "no kernel runs",
+        '@torch.library.register_fake("wrong_uses::no_fake")'),
+    Use("a sparse tensor",
+        lambda _: lostwax.export(Net(), (X.to_sparse(),)), "layout torch.sparse_coo",
+        "tensors have sizes and dtypes", "convert it to a dense strided tensor"),
+    Use("a folder that is not there",
+        lambda folder: lostwax.save(make_program(), folder / "none" / "model.pt2"),
+        "No such file or directory", "into folders that are there", "os.makedirs("),
+    Use("a file that is not there",
+        lambda folder: lostwax.load(folder / "none.pt2"),
+        "No such file or directory", "there is no such file in", "lostwax.save(program, path)"),
+    Use("a file that is cut off",
+        lambda folder: lostwax.load(cut_off(folder)), "it is cut off", "loaded whole or not at all",
+        "copy or download it again, or save it again"),
+    Use("weights in the place of a program",
+        lambda folder: lostwax.load(save_weights(folder)), "it is what torch.save writes",
+        "loaded whole or not at all", "torch.load reads it"),
+    Use("a call of another size",
+        lambda _: make_program().module()(torch.ones(3, 5)),
+        "x.shape[1] is 5, but the program was captured for 4", "holds for calls like the example's",
+        "capture it again, for all sizes"),
+    Use("a call out of bounds",
+        lambda _: make_program().module()(torch.ones(9, 4)),
+        "x.shape[0] is 9, but the program holds for 2 <= x.shape[0] <= 8",
+        "holds for calls like the example's", 'Dim("batch", min=2, max=9)'),
+    Use("a call of another dtype",
+        lambda _: make_program().module()(X.double()),
+        "x is of torch.float64, but the program was captured for torch.float32",
+        "holds for calls like the example's", "pass x.to(torch.float32)"),
+    Use("a program that is called",
+        lambda _: make_program()(X), "an ExportedProgram is data and cannot be called",
+        "its graph takes the weights as arguments", "program.module()(...)"),
+    Use("an operator that no kernel computes",
+        lambda _: export(lambda self, x: torch.ops.wrong_uses.no_kernel(x)).to_edge()
+        .to_executable(),
+        "no_kernel.default has no kernel in the ExecuTorch runtime",
+        "nothing here computes this operator", "write it by other operators"),
+    Use("a size without a bound in an executable",
+        lambda _: lostwax.export(Net(), (X,), dynamic_shapes=({0: Dim("n")},)).to_edge()
+        .to_executable(),
+        "the size n has no upper bound", "the memory of an executable is planned",
+        "a bound for n: Dim(name, max=...)"),
+    Use("a backend by its name",
+        lambda _: make_program().to_edge().to_backend("xnnpack"),
+        "to_backend takes partitioners", "chosen before it runs: kernels, memory, backends",
+        "lostwax.backends.XnnpackPartitioner()"),
+    Use("the class of a backend",
+        lambda _: make_program().to_edge().to_backend(XnnpackPartitioner),
+        "it is given the class XnnpackPartitioner", "chosen before it runs",
+        "lostwax.backends.XnnpackPartitioner()"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.name)
+def test_a_wrong_use_is_told_all_four(use: Use, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.delenv("LOSTWAX_TRACEBACK", raising=False)
+    with pytest.raises(Exception) as caught:
+        use.do(tmp_path)
+    said = "".join(traceback.format_exception_only(caught.value))
+    code = use.do.__code__
+    lines = {line for _, _, line in code.co_lines() if line is not None}
+    inner = (each for each in code.co_consts if hasattr(each, "co_lines"))
+    lines |= {line for each in inner for _, _, line in each.co_lines() if line is not None}
+    named = re.findall(rf"\bat (?:\S*/)?{Path(__file__).name}:(\d+) in ", said)
+    nets = {Net.forward, Masked.forward, Starred.forward, Net.__init__}
+    lines |= {line for each in nets for line in range(*_span(each.__code__))}
+    assert named, said
+    assert {*map(int, named)} & lines, said
+    for part in (use.what, use.why, use.instead):
+        assert part in said, said
+
+
+def _span(code: Any) -> tuple[int, int]:
+    lines = [line for _, _, line in code.co_lines() if line is not None]
+    return min(lines), max(lines) + 2

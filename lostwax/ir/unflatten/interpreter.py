@@ -473,7 +473,7 @@ def _find_part(module: Any, name: str) -> Any:
 def _note_node(error: Exception, node: Node) -> None:
     """Add a note that says which node failed, once: the innermost graph is the most precise."""
     source = source_text(node)
-    if not getattr(error, "__notes__", None):
+    if not any(note.startswith("while running ") for note in getattr(error, "__notes__", ())):
         error.add_note(f"while running {node.name}{f' ({source})' if source else ''}")
 
 

@@ -250,7 +250,7 @@ def test_what_is_no_program_or_no_place_for_it(net: Net, program: Any, tmp_path:
             lostwax.save(program, target)
     with pytest.raises(IsADirectoryError):
         lostwax.save(program, tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"nowhere'$"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere'\n"):
         lostwax.save(program, tmp_path / "nowhere" / "net.pt2")
     assert not list(tmp_path.iterdir())
 

@@ -50,7 +50,6 @@ from lostwax.capture.relied_layouts import (
     list_layouts,
 )
 from lostwax.capture.repeated_tensors import choose_program
-from lostwax.capture.shapes.collect import DynamicShapes
 from lostwax.capture.shapes.guards import SortedGuards, range_constraints, sort_guards
 from lostwax.capture.shapes.marks import find_attached_spec, marks_of
 from lostwax.capture.state.argument_containers import find_containers, tell_of_changes
@@ -115,6 +114,7 @@ from lostwax.sym.numbers.real import Real
 from lostwax.undo.undo import Undo, run_and_undo
 
 if TYPE_CHECKING:
+    from lostwax.capture.shapes.collect import DynamicShapes
     from lostwax.capture.shapes.spec import Spec
 
 FAMILIES.load_common()

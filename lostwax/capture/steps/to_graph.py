@@ -16,7 +16,6 @@ from torch._ops import OpOverload
 from torch.fx.immutable_collections import immutable_list
 
 from lostwax.fake.symbolic.node import wrap
-from lostwax.fake.symbolic.objects import refuse_address_in_program
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.effects import has_effect
 from lostwax.ir.graph.graph_module import make_graph_module
@@ -136,6 +135,8 @@ class Builder:
 
     def _check_addresses(self, steps: Sequence[Step], outputs: Sequence[Any]) -> None:
         """Refuse a program that has in it where an object lies."""
+        from lostwax.fake.symbolic.objects import refuse_address_in_program  # few ask
+
         for step in steps:
             if not self.mode.addresses.isdisjoint(_list_ints((*step.args, *step.kwargs.values()))):
                 refuse_address_in_program(step.place.location())

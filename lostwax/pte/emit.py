@@ -41,14 +41,15 @@ def emit_file(
     beside: ExternalWeights | None = None,
 ) -> bytes:
     """The file of these methods; `arenas` has the sizes of each one's arenas, `constants` has the
-    methods that return a plain value. Weights go into the file, or into `beside`."""
+    methods that return a plain value, or several. Weights go into the file, or into `beside`."""
     weights, starts, blobs = Data(), Data(), Blobs(1)
     plans = [
         _Method(listing, weights, starts, blobs, beside).emit(sizes)
         for listing, sizes in zip(listings, arenas, strict=True)
     ]
     for name, value in constants.items():
-        listing = Listing(name, outputs=[_constant_result(name, value)])
+        several = value if isinstance(value, (list, tuple)) else [value]
+        listing = Listing(name, outputs=[_constant_result(name, each) for each in several])
         plans.append(_Method(listing, weights, starts, blobs).emit([0]))
     plans.sort(key=lambda plan: plan.fields["name"])
     fields: dict[str, Any] = {
@@ -92,7 +93,7 @@ def _refuse_constant(name: str, what: str) -> LoweringError:
     return LoweringError.at(
         f"the constant method {name!r} returns {what}",
         "",
-        why="an executable holds tensors, numbers, texts and None",
+        why="an executable holds tensors, numbers, texts, None, and lists of these",
         instead="one constant method for each item",
     )
 

@@ -93,15 +93,17 @@ def test_state_that_is_exchanged() -> None:
 def test_several_methods_and_constants() -> None:
     first = lostwax.export(nn.Linear(3, 2), (torch.ones(1, 3),))
     second = lostwax.export(nn.ReLU(), (torch.ones(4),))
-    edge = lostwax.to_edge(
-        {"encode": first, "clip": second}, constant_methods={"size": 42, "table": torch.arange(3)}
-    )
+    constants = {"size": 42, "table": torch.arange(3), "ends": [2, 7], "name": "é", "none": ()}
+    edge = lostwax.to_edge({"encode": first, "clip": second}, constant_methods=constants)
     assert edge.methods == {"encode", "clip"}
-    assert edge.config_methods == {"size", "table"}
+    assert edge.config_methods == set(constants)
     runtime = Runtime(edge.to_executable().buffer)
     assert_close(runtime(torch.ones(1, 3), method="encode"), [first.module()(torch.ones(1, 3))])
     assert_close(runtime(-torch.ones(4), method="clip"), [torch.zeros(4)])
     assert runtime(method="size") == [42]
+    assert runtime(method="ends") == [2, 7]  # a list is several results
+    assert runtime(method="name") == ["é"]
+    assert runtime(method="none") == []
     assert_close(runtime(method="table"), [torch.arange(3)])
 
 

@@ -24,7 +24,7 @@ def program() -> Any:
 @pytest.mark.parametrize(
     "value",
     [
-        *(2**70, -(2**63) - 1, "a\0b", "\ud800", [1], 1j, b"x"),
+        *(2**70, -(2**63) - 1, "a\0b", "\ud800", [[1]], [1, 1j], 1j, b"x"),
         *(torch.ones(2, device="meta"), torch.ones(2).to_sparse(), torch.ones([1] * 17)),
         torch.ones(2).to(torch.float8_e4m3fn),
     ],

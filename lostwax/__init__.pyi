@@ -4,6 +4,7 @@ read it, and `__init__.py`, which loads a name when it is first used. One name a
 from lostwax import backends as backends
 from lostwax import errors as errors
 from lostwax import interop as interop
+from lostwax import llm as llm
 from lostwax import ops as ops
 from lostwax import passes as passes
 from lostwax import pte as pte

@@ -46,7 +46,7 @@ LAYERS = [
     ["dialects"],
     ["pt2", "pte"],
     ["backends"],
-    ["checking", "interop"],
+    ["checking", "interop", "llm"],
     ["passes"],  # a face: the names of what is in ir
     ["explorer"],
     ["problems"],

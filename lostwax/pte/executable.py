@@ -13,6 +13,7 @@ from torch.fx import Node
 from lostwax.dialects.methods import Methods, require_config
 from lostwax.errors import LoweringError, SaveError
 from lostwax.ir.program import ExportedProgram
+from lostwax.location import warn
 from lostwax.pte.emit import ExternalWeights, emit_file
 from lostwax.pte.lowering.listing import Listing, Step
 from lostwax.pte.lowering.lower import lower_method
@@ -76,6 +77,8 @@ class ExecutableProgram(Methods):
         self.weights: bytes | None = None if beside is None else beside.write()
         """The `.ptd` file with the weights, if they are beside."""
         warn_of_unchecked(programs)
+        if state.shared and programs.keys() >= {"prefill", "decode"}:
+            _warn_of_stages(state.shared[0])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file, and that with the weights, if they are beside: `x.ptd` for `x.pte`. A
@@ -99,6 +102,15 @@ class ExecutableProgram(Methods):
     def __repr__(self) -> str:
         methods = ", ".join(sorted(self.methods | self.config_methods))
         return f"ExecutableProgram({methods}: {len(self.buffer):,} bytes)"
+
+
+def _warn_of_stages(name: str) -> None:
+    warn(
+        f"the methods 'prefill' and 'decode' share state ({name}), and ExecuTorch's runner of "
+        "language models gives each method memory of its own: decoding would not see the prompt"
+        "\n  instead: one 'forward' for any number of tokens, as lostwax.llm.export makes it; or a "
+        "runtime that shares arenas (Module with share_memory_arenas)"
+    )
 
 
 def plan_method(executable: ExecutableProgram, method: str) -> Listing:

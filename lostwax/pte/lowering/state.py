@@ -72,6 +72,12 @@ class State:
         """The bytes of the arena of state; 0 for a single method, which has its state beside all
         else."""
         self.storages: dict[tuple[str, str], Storage] = {}
+        self.shared = sorted(
+            next(iter(entry.names.values()))
+            for entry in kept.values()
+            if entry.is_written and len(entry.names) > 1
+        )
+        """The names of what one method may read that another wrote."""
         self.starts: list[tuple[Storage, torch.Tensor]] = []
         """What the methods write into shared state when the first of them runs."""
         for entry in kept.values():

@@ -5,7 +5,7 @@ A manager is never changed: each step gives a new one. Must not know what an exe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -137,10 +137,13 @@ class EdgeProgramManager(Methods):
         report: DelegationReport = late_import("make_report")(self)
         return report
 
-    def to_executable(self, config: ExecutableConfig | None = None) -> ExecutableProgram:
-        """Lower the methods to an executable for the ExecuTorch runtime."""
+    def to_executable(
+        self, config: ExecutableConfig | None = None, *, kernels: Collection[str] = ()
+    ) -> ExecutableProgram:
+        """Lower the methods to an executable for the ExecuTorch runtime. `kernels` are those that
+        yours has beside its own, by name: "llama::custom_sdpa.out"."""
         made: ExecutableProgram = late_import("ExecutableProgram")(
-            self._programs, self._constants, config
+            self._programs, self._constants, config, kernels
         )
         return made
 

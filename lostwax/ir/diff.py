@@ -139,8 +139,8 @@ def _find_env(program: ExportedProgram) -> ShapeEnv | None:
 def find_change(a: ExportedProgram, b: ExportedProgram) -> Change | None:
     """The first change between two programs that were captured from one module; None if they are
     the same. Nodes are compared in pairs; types follow from what they compute."""
-    inputs = _table("input", *({s.arg.name: _describe(s) for s in _specs(p)} for p in (a, b)))
-    change = next(chain(inputs, _compare(a, b, _pairs)), None)
+    given = _table("input", *({s.arg.name: _describe(s) for s in _specs(p)} for p in (a, b)))
+    change = next(chain(given, _compare(a, b, _pairs)), None)
     if change is not None and change.kind == "constant":
         inputs = zip(a.graph.nodes, a.graph_signature.input_specs, strict=False)
         readers = [node for n, s in inputs if s.target == change.name for node in n.users]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, NamedTuple
@@ -49,9 +49,12 @@ class ExecutableProgram(Methods):
         programs: Mapping[str, ExportedProgram],
         constant_methods: Mapping[str, Any],
         config: ExecutableConfig | None = None,
+        kernels: Collection[str] = (),
     ) -> None:
         super().__init__(programs, constant_methods)
         self.config = require_config(config, ExecutableConfig)
+        self.kernels = _require_names(kernels)
+        """The kernels that the runtime must have beside its own."""
         shared = self.config.shared_state
         if not isinstance(shared, (tuple, list)):
             raise LoweringError(f"shared_state is a tuple of names, not {shared!r}")
@@ -63,7 +66,7 @@ class ExecutableProgram(Methods):
         self.state_size = state.size
         """The bytes of the state of several methods; a single one has it in its arena."""
         for name in sorted(programs):
-            planned = _plan_method(name, programs[name], state)
+            planned = _plan_method(name, programs[name], state, self.kernels)
             self.arena_sizes[name] = planned.arena
             state.write_starts(planned.listing)
             listings.append(planned.listing)
@@ -104,6 +107,16 @@ class ExecutableProgram(Methods):
         return f"ExecutableProgram({methods}: {len(self.buffer):,} bytes)"
 
 
+def _require_names(kernels: Any) -> frozenset[str]:
+    """Refuse what are no names of kernels."""
+    several = [] if isinstance(kernels, str) else list(kernels)
+    if isinstance(kernels, str) or not all(isinstance(k, str) and "::" in k for k in several):
+        raise LoweringError(
+            f'kernels is {kernels!r}\n  instead: a list of names, as ["llama::custom_sdpa.out"]'
+        )
+    return frozenset(several)
+
+
 def _warn_of_stages(name: str) -> None:
     warn(
         f"the methods 'prefill' and 'decode' share state ({name}), and ExecuTorch's runner of "
@@ -137,8 +150,10 @@ class _Planned(NamedTuple):
     arena: int
 
 
-def _plan_method(name: str, program: ExportedProgram, state: State) -> _Planned:
-    listing = lower_method(name, program, state.storages)
+def _plan_method(
+    name: str, program: ExportedProgram, state: State, kernels: Collection[str]
+) -> _Planned:
+    listing = lower_method(name, program, state.storages, kernels)
     written = list(listing.steps)
     drop_unread(listing)
     return _Planned(listing, written, plan_memory(listing))
@@ -147,7 +162,7 @@ def _plan_method(name: str, program: ExportedProgram, state: State) -> _Planned:
 def _plan_again(executable: ExecutableProgram, method: str) -> tuple[_Planned, State]:
     programs = {name: executable.exported_program(name) for name in executable.methods}
     state = State(programs, executable.config.shared_state)
-    return _plan_method(method, programs[method], state), state
+    return _plan_method(method, programs[method], state, executable.kernels), state
 
 
 def _write(data: bytes, file: IO[bytes]) -> None:

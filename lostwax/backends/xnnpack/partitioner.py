@@ -133,8 +133,8 @@ def _warn_of_empty_batches(nodes: Sequence[Node]) -> None:
         batch = size_of(node.all_input_nodes[0])[0] if entry and entry.windows else 1
         if isinstance(batch, Expr) and not batch.env.bounds(batch).lo:
             warn(
-                f"XNNPACK's convolutions and pools do not run on an empty batch, and {batch} may be "
-                f"0.\n  at {source_place(node)}\n  instead: say that it is not, Dim(..., min=1)"
+                "XNNPACK's convolutions and pools do not run on an empty batch, and "
+                f"{batch} may be 0.\n  at {source_place(node)}\n  instead: say that it is not, Dim(..., min=1)"
             )
             return
 

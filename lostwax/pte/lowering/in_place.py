@@ -6,6 +6,7 @@ afterwards, the part is written into it. Must not write what is no state.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import getitem
 from typing import Any
 
@@ -116,10 +117,40 @@ def _put(writer: CallWriter, state: Tensor, dim: int, index: Tensor, values: Ten
     return written
 
 
-def _is_replaceable(writer: CallWriter, node: Node) -> bool:
+def write_arguments(writer: CallWriter, node: Node) -> Any:
+    """A custom operator that writes its arguments: state is written in its place, all else in a
+    copy."""
+    overload: Any = node.args[0]
+    kernel = writer.find_kernel(node, overload, overload)
+    given, written = [], []
+    for argument in overload._schema.arguments:
+        old: Any = node.kwargs.get(argument.name, argument.default_value)
+        value = writer.value(old)
+        if argument.alias_info is not None and argument.alias_info.is_write and value is not None:
+            if not _is_whole(old, node) or not _is_replaceable(writer, node, old):
+                value = writer.clone(value)
+            # Another object: the kernel reads what it writes, and a call that fills it is needed.
+            written.append(replace(value))
+        given.append(value)
+    values: Any = node.meta["val"]
+    results = [writer.new_like(v) for v in values[: len(values) - len(written)]]
+    writer.call(kernel, *given, outs=results)
+    call = writer.listing.steps[-1]
+    assert isinstance(call, Call)
+    call.outs = (*call.outs, *written)
+    return [*results, *written]
+
+
+def _is_whole(old: Node, node: Node) -> bool:
+    """Is it state itself, or what an operator of this kind has written, and no part of it?"""
+    made: Any = old.args[0] if old.target is getitem else None
+    return old.op == "placeholder" or (made is not None and made.target is node.target)
+
+
+def _is_replaceable(writer: CallWriter, node: Node, old: Any = None) -> bool:
     """Is what this node changes state, whose old value nothing reads afterwards? What a branch or a
     loop is given may be read behind it."""
-    old: Any = node.args[0]
+    old = node.args[0] if old is None else old
     if node.graph is not writer.graph:
         return False
     state = writer.values[old]

@@ -58,8 +58,9 @@ def kernel_parameters(name: str) -> tuple[Parameter, ...]:
     """The parameters of a kernel, outs included, by its operator's schema."""
     if name in _OWN:
         return _OWN[name]
-    packet, _, overload = name.partition("::")[2].partition(".")
-    operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    namespace, _, rest = name.partition("::")
+    packet, _, overload = rest.partition(".")
+    operator = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
     return tuple(
         Parameter(
             a.name,

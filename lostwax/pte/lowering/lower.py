@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from lostwax.pte.lowering.arithmetic import ARITHMETIC
 from lostwax.pte.lowering.control import CONTROL
 from lostwax.pte.lowering.convolution import CONVOLUTIONS
 from lostwax.pte.lowering.delegates import lower_delegate
-from lostwax.pte.lowering.in_place import IN_PLACE
+from lostwax.pte.lowering.in_place import IN_PLACE, write_arguments
 from lostwax.pte.lowering.listing import Call, Listing, Number, Storage, Tensor
 from lostwax.pte.lowering.pools import POOLS
 from lostwax.pte.lowering.quantized import QUANTIZED
@@ -42,7 +42,11 @@ from lostwax.types import TensorType, channels_last_strides
 _RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
 
 
-_HIGHER = {**CONTROL, "executorch_call_delegate": lower_delegate}
+_HIGHER = {
+    **CONTROL,
+    "executorch_call_delegate": lower_delegate,
+    "auto_functionalized": write_arguments,
+}
 _SELECTIONS = {
     **SELECTED,
     **STRIDED,
@@ -55,20 +59,27 @@ _SELECTIONS = {
 
 
 def lower_method(
-    name: str, program: ExportedProgram, kept: Mapping[tuple[str, str], Storage]
+    name: str,
+    program: ExportedProgram,
+    kept: Mapping[tuple[str, str], Storage],
+    kernels: Collection[str] = (),
 ) -> Listing:
     """The listing of a program. `kept` holds the memory of state that is written, by the names of
-    method and state."""
-    return Lowering(name, program, kept).run()
+    method and state; `kernels` are those that the runtime has beside its own."""
+    return Lowering(name, program, kept, kernels).run()
 
 
 class Lowering(CallWriter):
     """Lowers one program."""
 
     def __init__(
-        self, name: str, program: ExportedProgram, kept: Mapping[tuple[str, str], Storage]
+        self,
+        name: str,
+        program: ExportedProgram,
+        kept: Mapping[tuple[str, str], Storage],
+        kernels: Collection[str] = (),
     ) -> None:
-        super().__init__(Listing(name), program.graph)
+        super().__init__(Listing(name), program.graph, kernels)
         self.program = program
         self.kept = kept
         self.buffers: dict[str, Tensor] = {}

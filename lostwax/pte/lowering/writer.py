@@ -6,7 +6,7 @@ Must not know which kernel is best for an operator.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -44,8 +44,12 @@ class Pending:
 class CallWriter:
     """Writes the calls that nodes of a graph become."""
 
-    def __init__(self, listing: Listing, graph: Graph | None = None) -> None:
+    def __init__(
+        self, listing: Listing, graph: Graph | None = None, kernels: Collection[str] = ()
+    ) -> None:
         self.listing = listing
+        self.kernels = kernel_names().union(kernels)
+        """What the runtime has, with what the user says that it has."""
         self.graph = graph
         """The graph of the method; those of branches and loops are others."""
         self.places: dict[tuple[Tensor, Size], Tensor] = {}
@@ -136,16 +140,7 @@ class CallWriter:
         """The call of the operator's own kernel."""
         target: Any = node.target
         overload = overload_of(target)
-        kernel = _find_kernel(target, overload)
-        if kernel is None:
-            raise LoweringError.at(
-                f"{target} has no kernel in the ExecuTorch runtime",
-                source_place(node),
-                why=f"the runtime has {len(kernel_names())} kernels, and nothing here computes "
-                "this operator by them",
-                instead=INSTEAD.get(overload.name())
-                or "write it by other operators, here or in EdgeConfig(decompositions={...})",
-            )
+        kernel = self.find_kernel(node, target, overload)
         parameters = [p for p in kernel_parameters(kernel) if not p.is_out]
         names = [a.name for a in overload._schema.arguments]
         given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
@@ -158,6 +153,25 @@ class CallWriter:
         outs = [self.new_like(v) for v in value]
         self.call(kernel, *args, outs=outs)
         return outs
+
+    def find_kernel(self, node: Node, target: Any, overload: OpOverload) -> str:
+        """The kernel of an operator's out variant."""
+        if isinstance(target, EdgeOperator) and target.namespace == "dim_order_ops":
+            return f"{target.name()}.out"
+        out = find_out_variant(overload)
+        name = "" if out is None else f"{out._schema.name}.{out._schema.overload_name}"
+        if name in self.kernels:
+            return name
+        own = overload.namespace != "aten" and name
+        raise LoweringError.at(
+            f"{target} has no kernel in the ExecuTorch runtime",
+            source_place(node),
+            why=f"the runtime has {len(kernel_names())} kernels, and nothing here computes "
+            "this operator by them",
+            instead=INSTEAD.get(overload.name())
+            or (f'if your runtime has it, to_executable(kernels=["{name}"]); or ' if own else "")
+            + "write it by other operators, here or in EdgeConfig(decompositions={...})",
+        )
 
     def copy_to_plain_order(self, source: Tensor) -> Tensor:
         return self._copy_as(source, source.dtype)
@@ -225,15 +239,6 @@ def see_in_fewer_dims(tensors: list[Any]) -> list[Any]:
     each_size = list(zip(*merged, strict=True)) or [()] * len(tensors)
     pairs = zip(tensors, each_size, strict=True)
     return [Tensor(size, t.dtype, t.storage, size) for t, size in pairs]
-
-
-def _find_kernel(target: Any, overload: OpOverload) -> str | None:
-    names = kernel_names()
-    if isinstance(target, EdgeOperator) and target.namespace == "dim_order_ops":
-        return f"{target.name()}.out"
-    out = find_out_variant(overload)
-    name = "" if out is None else f"{out._schema.name}.{out._schema.overload_name}"
-    return name if name in names else None
 
 
 def check_tensor(dtype: torch.dtype, rank: int, what: str, where: str) -> None:

@@ -202,6 +202,11 @@ def main(families: list[str]) -> None:
     torch.set_num_threads(1)
     import_torchvision()
     warnings.simplefilter("ignore")
+    try:
+        import executorch.extension.llm.runner  # noqa: F401
+    except (ImportError, RuntimeError) as error:
+        print("\n" + json.dumps({"missing": str(error)}))
+        return
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         runner = Runner(Path(name))

@@ -30,6 +30,9 @@ from lostwax.cache import Cache, PerClass, cached, cached_by_identity, list_cach
 from tests.source import walk
 
 PACKAGE = Path(__file__).parent.parent / "lostwax"
+NEEDING_MORE = ("__main__", "interop.transformers", "llm.decoder", "llm.entries")
+"""Modules that are not imported: those need transformers, which is not everywhere, and have no
+cache."""
 TABLE = tomllib.loads((Path(__file__).parent / "containers.toml").read_text())
 
 
@@ -149,8 +152,7 @@ def test_the_log_tells_of_full_ones_and_of_all_at_the_end() -> None:
 @functools.cache
 def import_all() -> None:
     for each in walk_packages(lostwax.__path__, "lostwax.", onerror=lambda _: None):
-        # a backend of transformers: not everywhere is one that can be imported, and it has no cache
-        if not each.name.endswith(("__main__", "interop.transformers")):
+        if not each.name.endswith(NEEDING_MORE):
             import_module(each.name)
 
 

@@ -34,7 +34,7 @@ from lostwax.undo.replace_files import replace_files
 
 
 @dataclass(frozen=True)
-class Form:
+class TargetForm:
     """One thing that can be written of a program."""
 
     suffix: str
@@ -201,10 +201,10 @@ def _share(edge: Any, backend: str) -> float | None:
 
 
 FORMS = {
-    "pt2": Form(".pt2", _write_pt2),
-    "core": Form(".pt2", _write_core),
-    "edge": Form(".txt", _write_edge, has_backends=True),
-    "pte": Form(".pte", _write_pte, has_backends=True),
+    "pt2": TargetForm(".pt2", _write_pt2),
+    "core": TargetForm(".pt2", _write_core),
+    "edge": TargetForm(".txt", _write_edge, has_backends=True),
+    "pte": TargetForm(".pte", _write_pte, has_backends=True),
 }
 """What can be written. The first with a suffix is what a file of that name becomes."""
 

@@ -12,7 +12,7 @@ from typing import Any
 from lostwax.cli.exporting import Options, find_backend
 from lostwax.cli.models.factories import build_model
 from lostwax.cli.models.sizes import read_dynamic
-from lostwax.cli.outcome import CommandOutcome, check_file, check_output, write_error
+from lostwax.cli.outcome import CommandOutcome, check_output, write_error
 from lostwax.cli.programs import write_bytes
 from lostwax.cli.progress import show_status
 from lostwax.cli.serving import find_address, open_server, serve

@@ -128,7 +128,7 @@ class _Stopwatch(Interpreter):
             torch.cuda.synchronize()
         self.seconds[n.name] = time.perf_counter() - start
         if self.values is not None and "empty" not in str(n.target):  # that has no value
-            self.values[n.name] = [_widen(t) for t in leaves]
+            self.values[n.name] = [_to_double(t) for t in leaves]
         return value
 
 
@@ -159,7 +159,7 @@ def measure_errors(
     return found
 
 
-def _widen(t: torch.Tensor) -> torch.Tensor:
+def _to_double(t: torch.Tensor) -> torch.Tensor:
     wide = torch.complex128 if t.is_complex() else torch.float64
     return t.detach().to("cpu", wide, copy=True)
 

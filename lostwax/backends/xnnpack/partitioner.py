@@ -134,7 +134,8 @@ def _warn_of_empty_batches(nodes: Sequence[Node]) -> None:
         if isinstance(batch, Expr) and not batch.env.bounds(batch).lo:
             warn(
                 "XNNPACK's convolutions and pools do not run on an empty batch, and "
-                f"{batch} may be 0.\n  at {source_place(node)}\n  instead: say that it is not, Dim(..., min=1)"
+                f"{batch} may be 0.\n  at {source_place(node)}\n"
+                "  instead: say that it is not, Dim(..., min=1)"
             )
             return
 

@@ -96,9 +96,9 @@ ExpertsInterface.register(NAME, run_experts)
 @contextmanager
 def use_entries(model: PreTrainedModel) -> Iterator[None]:
     """Let a model compute attention and experts by our entries."""
-    configs = {id(m.config): m.config for m in model.modules() if isinstance(m, PreTrainedModel)}
+    configs = [m.config for m in model.modules() if isinstance(m, PreTrainedModel)]
     fields = ("_attn_implementation_internal", "_experts_implementation_internal")
-    before = [(c, f, getattr(c, f)) for c in configs.values() for f in fields if hasattr(c, f)]
+    before = [(c, f, getattr(c, f)) for c in configs for f in fields if hasattr(c, f)]
     try:
         model.set_attn_implementation(NAME)
         if model._can_set_experts_implementation():

@@ -353,8 +353,10 @@ def _absent(mode: FakeMode, device: torch.device) -> torch.device:
 
 def _new_symbolic(mode: FakeMode, t: TensorType, device: torch.device, requires_grad: bool) -> Any:
     """Handing symbols to C++ costs several times what the rest does: of a type that comes again, a
-    tensor is kept that nobody sees, and others are copies of it, which C++ makes by itself."""
-    if mode.templates is None or requires_grad:
+    tensor is kept that nobody sees, and others are copies of it, which C++ makes by itself. (Not of
+    one that is made in a branch: C++ takes a size that is constant there for a number.)"""
+    env = mode.shape_env
+    if mode.templates is None or requires_grad or env is None or env.facts.copied_at is not None:
         return _of_symbols(t, device, requires_grad)
     template = mode.templates[id(t)] = _of_symbols(t, device, False)
     template.fake_type = t  # and keep that one

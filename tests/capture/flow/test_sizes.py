@@ -77,13 +77,32 @@ def by_key(x: Tensor) -> Any:
     return y * {2: 3.0}.get(n, 1.0), 7 if n in {1, 3} else 2, y if n in (2, 4) else -y
 
 
+def a_view_in_both_ways(x: Tensor) -> Any:
+    y = torch.stack([x, x * 2], 1)
+    if x.shape[0] == 1:
+        return y.t()[:, 0].sum() * 1.0
+    return y.t().sum() * y.t().shape[1]
+
+
+def add_up(y: Tensor) -> Tensor:
+    total = torch.zeros(2)
+    for i in range(y.shape[1]):
+        total = total * 0.5 + y[:, i]
+    return total
+
+
+def a_loop_over_it_in_both_ways(x: Tensor) -> Any:
+    y = torch.stack([x, x * 2], 1)
+    return add_up(y.t()) * 2 if x.shape[0] == 1 else add_up(y.t())
+
+
 @pytest.mark.parametrize("example", [5, 1])
 @pytest.mark.parametrize(
     "function",
     [
         *(by_length, by_remainder, a_truth_for_an_operator, over_the_length, on_both, over_parts),
         by_key,
-        *(a_share, by_root),
+        *(a_share, by_root, a_view_in_both_ways, a_loop_over_it_in_both_ways),
     ],
 )
 def test_one_program_serves_all_sizes(function: Any, example: int) -> None:
@@ -264,3 +283,34 @@ def test_a_variable_that_a_loop_sets_which_the_example_does_not_run() -> None:
     sizes = ({0: Dim("n")},)
     with pytest.raises(ConstraintViolationError, match="declare n = 1"):
         lostwax.export(last, (torch.ones(1),), dynamic_shapes=sizes, control_flow="sizes")
+
+
+def rows_that_data_choose(x: Tensor) -> Tensor:
+    y = x[x > 0][:, None] * 2
+    if y.shape[0] == 1:
+        return y.t()[:, 0].sum() * 1.0
+    return y.t().sum() * y.t().shape[1]
+
+
+def a_number_of_data(x: Tensor) -> Tensor:
+    n = int((x > 0).sum())
+    y = torch.stack([x, x * 3])[:, :n]
+    if n == 2:
+        r = y.transpose(0, 1).sum()
+    else:
+        r = y.transpose(0, 1).sum() * y.transpose(0, 1).size(0)
+    return r + torch.cat([y.transpose(0, 1), torch.zeros(1, 2)]).shape[0]
+
+
+@pytest.mark.parametrize("function", [rows_that_data_choose, a_number_of_data])
+@pytest.mark.parametrize("example", [1, 2, 3])
+def test_a_size_that_is_a_number_in_one_branch_is_none_in_the_other(
+    function: Any, example: int
+) -> None:
+    """C++ keeps a size that is constant as a number: what a branch made is not used by others."""
+    inputs = {
+        n: torch.tensor([float(i) if i <= n else -1.0 for i in range(1, 6)]) for n in range(6)
+    }
+    run = lostwax.export(function, (inputs[example],)).module()
+    for x in inputs.values():
+        torch.testing.assert_close(run(x), function(x))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["docs/command-line.md"]
+PAGES = ["README.md", "docs/command-line.md"]
 SMALL = {"timm:resnet50": "timm:test_resnet", "transformers:bert": "transformers:bert?tiny"}
 """Models that stand for those of the pages: there, they are ones that readers know."""
 

@@ -495,7 +495,7 @@ def explore(
     file: File,
     other: Annotated[
         str | None,
-        typer.Argument(metavar="[OTHER]", help="Another file: the differences in colours."),
+        typer.Argument(metavar="OTHER", help="Another file: the differences in colours."),
     ] = None,
     output: Annotated[
         str | None, option("-o", "--output", help="The page, .html.", metavar="FILE")

@@ -161,7 +161,7 @@ WRONG: dict[str, tuple[Callable[..., Any], str]] = {
     "reason": (lambda p: tag_all(p, reasons={None: 3}), "is given the reason 3"),
     "no spec": (
         lambda p: PartitionResult(tag_all(p).tags, {}),
-        r"the tag 'a' has no DelegationSpec\n  instead: specs=\{'a': DelegationSpec\(backend\)\}$",
+        r"the tag 'a' has no DelegationSpec\n  instead: specs=\{'a': DelegationSpec\(backend\)\}",
     ),
     "error": (lambda p: p.nothing, "Says.partition fails: AttributeError: "),
 }

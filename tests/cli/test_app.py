@@ -113,7 +113,7 @@ def test_quiet_leaves_the_answer_and_errors(lostwax, folder, caplog):
 
 def run_on_terminal(folder: Path, *words: str) -> str:
     """What a terminal gets on stderr, of a command for which torch cannot be imported."""
-    (folder / "torch.py").write_text("import sys; sys.stderr.write('TORCH'); sys.exit(9)")
+    (folder / "torch.py").write_text("import os, sys; os.write(2, b'TORCH'); sys.exit(9)")
     (folder / "a.pt2").write_text("no archive")
     ours = str(Path(__file__).parents[2])
     reads, writes = pty.openpty()

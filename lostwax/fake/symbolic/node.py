@@ -132,9 +132,9 @@ def decide_deferred(env: ShapeEnv, asking: FrameType) -> None:
 
 def _ask_before_hint(value: Any) -> None:
     """A number is to be known, and the hint is about to say which."""
-    if isinstance(value, Expr) and value.env.before_hint is not None and value.hint is not None:
-        if isinstance(current(value), Expr):
-            value.env.before_hint(asking_frame(), value)
+    asks = isinstance(value, Expr) and value.env.before_hint is not None
+    if asks and value.hint is not None and isinstance(current(value), Expr):
+        value.env.before_hint(asking_frame(), value)
 
 
 def _asked_by(file: str, line: int) -> str:

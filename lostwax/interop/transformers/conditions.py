@@ -20,6 +20,7 @@ from lostwax.sym.text.parse import parse
 
 _KEY = "conditions"
 _INPUT = re.compile(r"L\['([^']*)'\]")
+_PATH = re.compile(r"L\['[^']*'\](\.<\d+>|\.\w+(\(\))?|\[[^\[\]]*\])*")
 
 
 def note_conditions(program: ExportedProgram, metadata: ExportMetadata) -> None:
@@ -42,9 +43,11 @@ def check_conditions(conditions: Iterable[str], in_spec: TreeSpec, leaves: list[
             sizes |= {f"{path}.size()[{d}]": size for d, size in enumerate(leaf.shape)}
         elif isinstance(leaf, int):
             sizes[path] = leaf
+    names = {path: f"n{i}" for i, path in enumerate(sizes)}
+    values = {names[path]: size for path, size in sizes.items()}
     for text in conditions:
-        try:
-            holds = parse(text, sizes)
+        try:  # (a path is no expression: what a class of others holds is `.<0>` of it)
+            holds = parse(_PATH.sub(lambda m: names.get(m[0], m[0]), text), values)
         except ParseError as error:
             raise LoadError(f"the condition {text[:300]!r} is not understood: {error}") from None
         if holds is not True:

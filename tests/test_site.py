@@ -44,7 +44,7 @@ def check_that_pages_are_there(site: Path) -> None:
         page = (site / "reference" / f"{module.__name__}.html").read_text()
         functions = [n for n in module.__all__ if n.islower() and callable(getattr(module, n))]
         assert [n for n in functions if f'<span class="pre">{n}</span>' not in page] == []
-    assert "// What Sphinx counts, and more" in (site / "_static" / "searchtools.js").read_text()
+    assert "// What Sphinx counts, and more" in (site / "_static" / "language_data.js").read_text()
     exports = (site / "reference" / "lostwax.html").read_text().partition('id="lostwax.export"')[2]
     assert "Examples: <a" in exports.partition('id="lostwax.')[0]
     assert {p.stem for p in (site / "errors").glob("*.html")} == {page.code for page in CODES}

@@ -15,7 +15,7 @@ import torch
 from torch import get_default_dtype
 
 from lostwax.errors import DataDependentError
-from lostwax.sym import Atom, BoolExpr, Expr, Size, decide, eq, expect, known, quotient
+from lostwax.sym import Atom, BoolExpr, Expr, Size, current, decide, eq, expect, known, quotient
 from lostwax.sym.expressions.terms import common_factor
 from lostwax.types import (
     Sizes,
@@ -148,7 +148,7 @@ def _broadcast_dim(x: Size, y: Size, dim: int, a: Sizes, b: Sizes) -> Size:
             f"The size of tensor a ({x}) must match the size of tensor b ({y}) "
             f"at non-singleton dimension {dim}"
         )
-        if hint(x) is None or hint(y) is None:
+        if any(isinstance(n, Expr) and n.unbacked for n in (x, y)):
             _refuse_broadcast_of_data(text, a, b)
         fail(text)
     return y if y.__class__ is int else x
@@ -176,8 +176,13 @@ def must_be_one(have: Size, want: Size) -> bool:
 
 
 def hint(a: Size) -> int | None:
-    """The example's value; None for an unbacked expression."""
-    return a if isinstance(a, int) else a.hint
+    """The example's value; None for an unbacked expression, and in a branch that the example does
+    not take, unless it is known there."""
+    if a.__class__ is Expr:
+        a = current(a)
+    if isinstance(a, int):
+        return a
+    return a.hint if a.env.facts.fits_example else None
 
 
 # ------------------------------------------------------------------------------------------- dtypes

@@ -173,15 +173,19 @@ def count_pieces(size: Size, piece: Size) -> int:
     most."""
     if isinstance(size, int) and isinstance(piece, int):
         return max(-(-size // piece), 1) if piece else 1
+    asks = isinstance(size, Expr) and size.env.before_hint is not None  # else at most a guard
     have, each = hint(size), hint(piece)
     if have is None or each is None:
         count = 1
+        while known(size <= piece * count) is False:
+            count += 1
+        if asks and known(size <= piece * count) is None:
+            ask_for_parts(ceildiv(size, piece))
         while not decide(size <= piece * count):
             count += 1
         return count
     count = max(-(-have // each), 1) if each else 1
     is_least = count == 1 or known(size > piece * (count - 1))
-    asks = isinstance(size, Expr) and size.env.before_hint is not None  # else at most a guard
     if asks and not (is_least and known(size <= piece * count)):
         ask_for_parts(ceildiv(size, piece))
     decide(size <= piece * count)

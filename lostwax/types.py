@@ -118,7 +118,7 @@ class TensorType:
         self.size = size
         if stride is None:
             self.stride = contiguous_strides(size)
-            self._contiguous = self._dense = True
+            self._contiguous = self._dense = True if _is_lasting(size) else None
         else:
             self.stride = stride
             self._contiguous = self._dense = None
@@ -149,9 +149,12 @@ class TensorType:
     @property
     def is_contiguous(self) -> bool:
         """Is it certainly row-major? Proven, never guessed, and never at the price of a guard."""
-        if self._contiguous is None:
-            self._contiguous = _follows(self.size, self.stride, range(len(self.size) - 1, -1, -1))
-        return self._contiguous
+        if self._contiguous is not None:
+            return self._contiguous
+        found = _follows(self.size, self.stride, range(len(self.size) - 1, -1, -1))
+        if not found or _is_lasting((*self.size, *self.stride)):
+            self._contiguous = found
+        return found
 
     @property
     def is_channels_last(self) -> bool:
@@ -165,9 +168,12 @@ class TensorType:
     def is_dense(self) -> bool:
         """Is it certainly dense, without overlap? Then some order of the dimensions is
         contiguous."""
-        if self._dense is None:
-            self._dense = self.is_contiguous or _is_dense(self.size, self.stride)
-        return self._dense
+        if self._dense is not None:
+            return self._dense
+        found = self.is_contiguous or _is_dense(self.size, self.stride)
+        if not found or _is_lasting((*self.size, *self.stride)):
+            self._dense = found
+        return found
 
     def nbytes(self) -> Size:
         """Bytes of the elements themselves, as if dense."""
@@ -266,6 +272,14 @@ def _same(a: Size, b: Size) -> bool:
     return known(eq(a, b)) is True
 
 
+def _is_lasting(numbers: Sizes) -> bool:
+    """Is what is known of them now known of them everywhere? In a branch (or a body) more is."""
+    for n in numbers:
+        if n.__class__ is not int:
+            return not n.env.facts.are_tried  # type: ignore[union-attr]
+    return True
+
+
 def _is_dense(size: Sizes, stride: Sizes) -> bool:
     left = [d for d, s in enumerate(size) if s != 1]
     step: Size = 1
@@ -293,6 +307,8 @@ def _follows(size: Sizes, stride: Sizes, order: Sequence[int]) -> bool:
             if s == 0:
                 return True
         if not _same(stride[d], step):
+            if s.__class__ is not int and known(eq(s, 1)) is True:
+                continue
             return known(eq(product(size), 0)) is True
         step = step * s
     return True

@@ -318,7 +318,16 @@ class ObservedTensor(torch.Tensor):
         self.fake_mode.observer.note_question(self, "storage_offset()")
         return wrap(self.fake_type.offset)
 
-    is_contiguous = _ask_method("is_contiguous", "is_contiguous()")
+    def is_contiguous(self, *args: Any, **kwargs: Any) -> bool:
+        self.fake_mode.observer.note_question(self, "is_contiguous()")
+        self.note_asked_by_cpp()
+        return super().is_contiguous(*args, **kwargs)
+
+    def note_asked_by_cpp(self) -> None:
+        """C++ keeps what it finds out of a tensor: where a region ends, it is to forget that."""
+        asked = self.fake_mode.asked_by_cpp
+        if asked is not None and self.fake_type.is_symbolic:
+            asked.append((self, self.fake_type))
 
     # ------------------------------------------------------------------------------------- who asks
 

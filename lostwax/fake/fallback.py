@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch._decomp as decomp
+import torch.utils._pytree as pytree
 from torch._library.custom_ops import OPDEFS as custom_operators
 from torch._library.simple_registry import singleton as custom_registry
 from torch._ops import OpOverload
@@ -150,6 +151,10 @@ def run_or_specialize(
     """Run C++ that takes a composite operator apart. If it cannot deal with symbolic sizes (it
     reads plain ones, or takes no size for 1 unless it must be), run it again on the example's
     sizes, which costs a guard."""
+    if mode.asked_by_cpp is not None:
+        for value in pytree.tree_leaves((args, kwargs)):
+            if isinstance(value, FakeTensor):
+                value.note_asked_by_cpp()
     try:
         return mode.reenter(function, args, kwargs)
     except LostwaxError:

@@ -95,6 +95,9 @@ class FakeTensorMode(TorchDispatchMode):
         self.answered: list[tuple[dict[Any, Any], Any]] | None = None
         """The answers about data that hold in a part of the program alone; they are forgotten where
         it ends. None: all of them last."""
+        self.asked_by_cpp: list[tuple[FakeTensor, TensorType]] | None = None
+        """The tensors of which C++ may have kept what holds in a part of the program alone; None:
+        it holds everywhere."""
         self.fake_tensor_converter = FakeTensorConverter()
         # The slot torch keeps for fake modes: in it `device="cuda"` needs no driver, and other
         # modes see operators first.

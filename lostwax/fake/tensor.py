@@ -114,6 +114,7 @@ class FakeMode(Protocol):
     keeps_indices: bool
     takes_wrappers: bool
     templates: dict[int, Any] | None
+    asked_by_cpp: list[tuple[FakeTensor, TensorType]] | None
     absent_device: torch.device | None
 
     @property
@@ -190,6 +191,7 @@ class FakeTensor(ObservedTensor):
         if t.mark is not None and not (args or kwargs or _function_modes()):
             out = self._contiguous(t)
         if out is None:
+            self.note_asked_by_cpp()
             out = super().contiguous(*args, **kwargs)
         self.fake_mode.observer.note_layout_choice(self, out, "contiguous()")
         return out

@@ -19,7 +19,7 @@ from lostwax.capture.control.side_effects import ReplacedBuffer, SideEffects
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap
-from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.tensor import FakeTensor, set_type
 from lostwax.ir.trace.log import Region, Step, Value
 from lostwax.ir.trace.strided_copy import copy_like
 from lostwax.ir.trace.views import Root, Tracked, memory_of
@@ -103,6 +103,7 @@ class Scope:
         """Inside, these facts are known; what is found by them, and guards, are the region's."""
         tracer, env = self.tracer, self.tracer.shape_env
         answered, tracer.answered = tracer.answered, []
+        asked, tracer.asked_by_cpp = tracer.asked_by_cpp, []
         try:
             if not (env.symbols or facts):  # nothing is known that could become known better
                 before = len(env.guards)
@@ -121,6 +122,11 @@ class Scope:
             for answers, question in tracer.answered:
                 answers.pop(question, None)
             tracer.answered = answered
+            for fake, type_before in reversed(tracer.asked_by_cpp):
+                set_type(fake, type_before)
+            if asked is not None:  # the facts of that region were known now
+                asked += tracer.asked_by_cpp
+            tracer.asked_by_cpp = asked
 
     def check_own(self, tracked: Tracked) -> None:
         """Refuse a change of what a tensor from outside is: of its sizes, or its memory."""

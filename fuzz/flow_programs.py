@@ -15,6 +15,7 @@ and a tensor. A line `...` is a block of statements. Must not run anything.
     cache       a dictionary argument that carries state from call to call
     operators   torch.cond and its like over closures, and the gradients through them
     errors      exceptions that data raise, and the module catches
+    pinned      numbers of rows that data decide, and that are known inside of a branch
 """
 
 from __future__ import annotations
@@ -421,6 +422,37 @@ def checked(t):
     except ValueError:
         return t - 1
 """,
+    ),
+    "pinned": Kind(
+        first=(
+            "e = torch.cat([x, y])", "e = torch.stack([e[e > 0], e[e > 0] * 2], 1)", "m = e.shape[0]", "c = int(y.sum())",
+            "g = torch.arange(8.0).view(2, 4)[:, : max(min(c, 4), 0)]", "s = []",
+        ),
+        conditions=(
+            "m == 1", "m == 2", "m <= 1", "m != 0", "m % 2 == 0", "m in (1, 3)", "2 * m == 4", "m == g.shape[1]",
+            "g.shape[1] == 4", "c >= 4", "c == 2", "e.numel() == 2", "max(m, 1) == 1", "min(m, 2) == 2", "len(e) == 3",
+            "g.numel() == 2 * m", "m < 3", "m & 1", "e.t().shape[1] == m", "g.shape == e.t().shape",
+        ),
+        values=(
+            "x + e.t().shape[1]", "x * e.sum()", "y + g.reshape(-1).sum()", "x + e.t().contiguous().view(-1)[m:].sum()",
+            "x + e.t().reshape(2, m).sum(1)", "y + torch.ones(m, 2).t().shape[1]", "y * e.t().numel()", "z + e.permute(1, 0).size(1)",
+            "x + torch.cat([e, e]).shape[0]", "x + (e.t() @ e).sum()", "y + g.contiguous().view(-1)[:2].sum()", "x + g.ravel().sum()",
+            "x + (g * 1).flatten().shape[0]", "x + torch.arange(m).sum()", "x + count(e)", "y + count(e.t())",
+            "z + e.unsqueeze(0).expand(2, m, 2).sum()", "x + (e * e[:, :1]).sum(0)", "x + torch.ones(m).roll(1).numel()", "y + len(e[:1])",
+            "x + torch.ones(m, m).diagonal().sum()", "x + sum(t.numel() for t in s)", "z + m", "x + torch.nn.functional.pad(e, (0, 0, 1, m)).shape[0]",
+            "y * e.narrow(0, 0, min(m, 2)).t().sum()", "x + e.t().clone().shape[1]", "x + torch.full((m, 2), 2.0).t().sum(1)",
+        ),
+        statements=(
+            "if m == <i>:\n    ...\nelse:\n    ...", "if g.shape[1] == 4:\n    ...\nelif c > 1:\n    ...", "e = e * 2", "g = g * 2",
+            "h = e.t().contiguous()\nx = x + h.shape[1]", "h = (g * 1)[:, : max(m, 1)]\nh.add_(1)\ny = y + h.sum()",
+            "match m:\n    case 1:\n        ...\n    case 2 | 3:\n        ...\n    case _:\n        ...", "s = [e.t()]", "s = [e.t(), g.contiguous()]",
+            "for <own> in range(m):\n    if <own> == 0: x = x + e[: <own>].numel()\n    else: x = x + e[<own>]", "m = e.t().shape[1]",
+            "for <own> in range(m):\n    ...", "b.v = y + e.t().sum(1)", "c = c + 1 if m == 1 else c", "self.u.add_(e.shape[0])",
+            "try:\n    if m == 1: raise ValueError\n    x = x + e.t().shape[1]\nexcept ValueError:\n    y = y + e.t().shape[1]",
+            "h = g.contiguous()\nh = h * 1\nx = x + h.view(-1).sum()", "x = x + sum([e.t().shape[1] for _ in range(2) if m == 2])",
+        ),
+        results=("m", "c", "e", "g", "e.t().numel()"),
+        helpers="def count(t):\n    return t.reshape(-1).shape[0] + t.shape[0] * 10\n",
     ),
 }  # fmt: skip
 

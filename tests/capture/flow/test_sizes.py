@@ -12,7 +12,7 @@ from torch import Tensor
 
 import lostwax
 from lostwax import Dim
-from lostwax.errors import ConstraintViolationError, LostwaxError
+from lostwax.errors import ConstraintViolationError, DataDependentError, LostwaxError
 from tests.capture.flow.sizes import PROGRAMS
 from tests.fresh import run_python
 
@@ -314,3 +314,126 @@ def test_a_size_that_is_a_number_in_one_branch_is_none_in_the_other(
     run = lostwax.export(function, (inputs[example],)).module()
     for x in inputs.values():
         torch.testing.assert_close(run(x), function(x))
+
+
+TABLE = torch.arange(20.0).view(4, 5)
+
+
+def pieces_of_four(x: Tensor) -> Any:
+    if x.shape[0] == 4:
+        first, second = x.split(2)
+        return first.sum() * len(x.split(2)) - second.sum()
+    return x.sum()
+
+
+def halves_of_two(x: Tensor) -> Any:
+    if x.shape[0] == 2:
+        first, second = x.chunk(2)
+        return first.sum() * 10 + second.sum() + len(x.chunk(2))
+    return x.sum() * 3
+
+
+def halves_of_more(x: Tensor) -> Any:
+    if x.shape[0] >= 2:
+        first, second = x.chunk(2)
+        return first.sum() * 10 + second.sum()
+    return x.sum() * 3
+
+
+def strides_of_copies(x: Tensor) -> Any:
+    y = (TABLE * 1)[:, : x.shape[0]]
+    if x.shape[0] == 5:
+        k = (y * 2).stride(0) + y.clone().stride(0)
+    elif x.shape[0] > 1:
+        k = (y * 2).stride(0) * 10 + torch.zeros_like(y).stride(0)
+    else:
+        k = 0
+    return x.sum() + k
+
+
+def rows_in_a_copy(x: Tensor) -> Any:
+    n, y = x.shape[0], (TABLE * 1)[:, : x.shape[0]]
+    if n == 5:
+        return y.contiguous().as_strided((4,), (n,)).sum()
+    return y.contiguous().as_strided((4,), (n,)).sum() if n > 0 else x.sum()
+
+
+def flat_copies(x: Tensor) -> Any:
+    y = torch.stack([x, x * 2], 1).t()
+    if x.shape[0] == 1:
+        r = y.contiguous().sum() + y.ravel().sum()
+    else:
+        r = y.contiguous().view(-1)[1:].sum() + y.ravel()[1:].sum()
+    return r, y.contiguous().view(-1), y.ravel()
+
+
+def laid_out_alike_in_a_branch_alone(x: Tensor) -> Any:
+    n, y = x.shape[0], torch.arange(24.0).view(2, 3, 4)
+    if n == 3:
+        y = torch.ones(2, n, 4)
+    elif n < 3:
+        y = y[:, :n]
+    return y.reshape(-1) * 2, y.contiguous().view(-1)
+
+
+PINNED = [
+    *(pieces_of_four, halves_of_two, halves_of_more, strides_of_copies, rows_in_a_copy),
+    *(flat_copies, laid_out_alike_in_a_branch_alone),
+]
+
+
+@pytest.mark.parametrize("function", PINNED)
+@pytest.mark.parametrize("example", [1, 3, 5])
+@pytest.mark.parametrize("by_data", [False, True])
+def test_what_is_known_in_a_branch_is_known_there_alone(
+    function: Any, example: int, by_data: bool
+) -> None:
+    """And in one that the example does not take, its numbers say nothing."""
+    inputs = [torch.arange(1.0, n + 1) for n in range(6)]
+    if by_data:
+        inputs = [F.pad(x, (0, 6 - len(x)), value=-1.0) for x in inputs]
+        program = lostwax.export(lambda x: function(x[x > 0]), (inputs[example],))
+    else:
+        sizes = ({0: Dim("n", min=0)},)
+        program = lostwax.export(
+            function, (inputs[example],), dynamic_shapes=sizes, control_flow="sizes"
+        )
+    for x in inputs:
+        torch.testing.assert_close(program.module()(x), function(x[x > 0]))
+
+
+def written_copy(x: Tensor) -> Any:
+    y = (TABLE * 1)[:, : x.shape[0]]
+    if x.shape[0] == 5:
+        return y.contiguous().sum()
+    y.contiguous().add_(1)
+    return y.sum()
+
+
+def asked_for_its_layout(x: Tensor) -> Any:
+    y = torch.stack([x, x * 2], 1).t()
+    if x.shape[0] == 1:
+        return x.sum() + (1 if y.is_contiguous() else 2)
+    return x.sum() + (3 if y.is_contiguous() else 4)
+
+
+def asked_after_a_flat_copy(x: Tensor) -> Any:
+    y = (TABLE * 1)[:, : x.shape[0]]
+    r = y.ravel().sum() if x.shape[0] == 5 else y.sum()
+    return r + (100 if y.is_contiguous() else 0)
+
+
+@pytest.mark.parametrize(
+    ("function", "asked"),
+    [
+        (written_copy, r"min\(5, u0\) == 1"),
+        (asked_for_its_layout, "u0 == 0"),
+        (asked_after_a_flat_copy, "u0 >= 5"),
+    ],
+)
+def test_a_layout_that_is_known_in_one_branch_is_asked_for_in_the_other(
+    function: Any, asked: str
+) -> None:
+    """C++ keeps what it has found out of a tensor: where a branch ends, it forgets that."""
+    with pytest.raises(DataDependentError, match=rf"cannot decide `.*{asked}"):
+        lostwax.export(lambda x: function(x[x > 0]), (torch.ones(6),))

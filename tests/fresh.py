@@ -96,6 +96,7 @@ def _run(code: str, environment: dict[str, str], ignore: bool, files: list[str])
     atexit._run_exitfuncs()
     if not isinstance(status, int):
         print(status, file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for each in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):  # code may exchange them
+        if each is not None:
+            each.flush()
     return status if isinstance(status, int) else 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,12 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 
+from lostwax.capture.export import export
 from lostwax.checking.check import check
 from lostwax.checking.result import CheckResult
 from lostwax.cli.exporting import Options, export_built
 from lostwax.cli.models.factories import build_model, import_place
+from lostwax.cli.models.sizes import read_file_dims
 from lostwax.cli.outcome import CommandOutcome, split_input, write_error
 from lostwax.cli.programs import load_program, reading
 from lostwax.cli.progress import show_status
@@ -69,6 +71,8 @@ def check_model(
     for name in options.imports:
         import_place(name)
     tell = on_case or (lambda case: None)
+    if job.file.endswith(".onnx"):
+        return _describe_job(job, _check_onnx(job, tell))
     program = load_program(job.file) if job.file else None
     tell("building the model")
     building = options.export.building
@@ -79,8 +83,50 @@ def check_model(
     elif not options.own_weights and not building.weights:
         _take_weights(model.module, program, job.file)
     found = check(program, model.module, draws=options.draws, seed=building.seed, on_case=on_case)
+    return _describe_job(job, found)
+
+
+def _describe_job(job: Job[CheckOptions], found: CheckResult) -> dict[str, Any]:
     record = {"model": job.model, "file": job.file or None, **_describe_check(found)}
     return {**record, "error": None, "report": found.report}
+
+
+def _check_onnx(job: Job[CheckOptions], tell: Callable[[str], None]) -> CheckResult:
+    """Compare an ONNX model, in onnxruntime, with the model that it was written of."""
+    from lostwax.checking.onnx import check_onnx
+    from lostwax.onnx.runtime import LoadedModel, read_weights
+
+    options, building = job.options, job.options.export.building
+    loaded = LoadedModel(job.file)
+    tell("building the model")
+    model = build_model(job.model, building)
+    if not options.own_weights and not building.weights:
+        _take_held(model.module, read_weights(job.file))
+    shapes = [loaded.shapes[name] for name in loaded.inputs]
+    tell("exporting it")
+    with in_options(()):
+        program = export(
+            model.module,
+            model.args,
+            dict(model.kwargs) or None,
+            dynamic_shapes=read_file_dims(shapes, loaded.ranges, model),
+        )
+    return check_onnx(
+        lambda: LoadedModel(job.file),
+        program,
+        model.module,
+        draws=options.draws,
+        seed=building.seed,
+        on_case=tell,
+    )
+
+
+def _take_held(module: Any, held: Mapping[str, torch.Tensor]) -> None:
+    """The weights of the file into the model, as many as have their names there."""
+    if isinstance(module, nn.Module):
+        own = module.state_dict()
+        fitting = {n: t for n, t in held.items() if n in own and own[n].shape == t.shape}
+        module.load_state_dict(fitting, strict=False)
 
 
 def _write_checked(record: dict[str, Any]) -> str:
@@ -130,6 +176,17 @@ def run_file(file: str, inputs: Sequence[str], output: str | None, name: str) ->
 
         def call() -> Any:
             return runtime.run([value for _, value in given], method=method)
+    elif file.endswith(".onnx"):
+        if not given:
+            raise CommandError("an .onnx file has no example inputs\n  instead: --input x.npy")
+        from lostwax.onnx.runtime import LoadedModel
+
+        model = LoadedModel(file)
+        plain = [value for name, value in given if not name]
+        named = {name: value for name, value in given if name}
+
+        def call() -> Any:
+            return model(*plain, **named)
     else:
         call = prepare_call(load_program(file, name), given, file)
     with show_status(f"running {file}"), torch.no_grad(), in_options(()):

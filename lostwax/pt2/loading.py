@@ -46,6 +46,7 @@ def load(
     expected_opset_version: Mapping[str, int] | None = None,
     weights: bool = True,
     checksums: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
     by_name: Literal[False] = False,
 ) -> ExportedProgram: ...
 
@@ -58,6 +59,7 @@ def load(
     expected_opset_version: Mapping[str, int] | None = None,
     weights: bool = True,
     checksums: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
     by_name: Literal[True],
 ) -> dict[str, ExportedProgram]: ...
 
@@ -69,17 +71,19 @@ def load(
     expected_opset_version: Mapping[str, int] | None = None,
     weights: bool = True,
     checksums: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
     by_name: bool = False,
 ) -> Any:
-    """Read a program that `lostwax.save` or `torch.export.save` wrote.
+    """Read a program that `lostwax.save` or `torch.export.save` wrote to `f`, a path or a file.
 
     An archive of several programs gives a dict of them, by name; `by_name=True` always does, and
-    says so to type checkers. A file on disk is mapped: weights
-    are read when they are used, and writing to them does not change the file. With `weights=False`
-    they are fake. `extra_files` is filled with the archive's extra files. The program itself is
-    always checked against its checksums; `checksums=True` reads and checks the weights, too.
-    A program that was written with other versions of sets of operators than
-    `expected_opset_version` says (`{"aten": 10}`) is refused.
+    says so to type checkers. A file on disk is mapped: weights are read when they are used, and
+    writing to them does not change the file. With `weights=False` they are fake. `extra_files` is
+    filled with the archive's extra files. The program itself is always checked against its
+    checksums; `checksums=True` reads and checks the weights, too. Weights that stayed in a
+    checkpoint are looked for beside the file, or in the folder `checkpoint`. A program that was
+    written with other versions of sets of operators than `expected_opset_version` says
+    (`{"aten": 10}`) is refused.
     """
     archive = Archive(f)
 
@@ -88,7 +92,8 @@ def load(
         if checksums:
             for name in archive.records:
                 archive.check(name)
-        return _load(archive, weights, extra_files, expected_opset_version or {})
+        reader = WeightReader(archive, FakeTensorMode(), weights, _find_folder(f, checkpoint))
+        return _load(archive, reader, extra_files, expected_opset_version or {})
 
     try:
         programs = run_and_undo(read)
@@ -97,8 +102,19 @@ def load(
     return programs["model"] if list(programs) == ["model"] and not by_name else programs
 
 
+def _find_folder(file: Any, checkpoint: str | os.PathLike[str] | None) -> str | None:
+    """Where a checkpoint's files are looked for."""
+    if checkpoint is not None:
+        return os.fspath(checkpoint)
+    is_path = isinstance(file, (str, os.PathLike))
+    return os.path.dirname(os.path.abspath(os.fspath(file))) if is_path else None
+
+
 def _load(
-    archive: Archive, weights: bool, extra_files: dict[str, Any] | None, opset: Mapping[str, int]
+    archive: Archive,
+    reader: WeightReader,
+    extra_files: dict[str, Any] | None,
+    opset: Mapping[str, int],
 ) -> dict[str, ExportedProgram]:
     _check_container(archive)
     if extra_files is not None and not isinstance(extra_files, dict):
@@ -108,7 +124,6 @@ def _load(
     names = [name.removesuffix(".json") for name in archive.under("models/")]
     if not names:
         raise LoadError("the archive holds no program")
-    reader = WeightReader(archive, FakeTensorMode(), weights)
     programs = {name: _model(archive, name, reader, opset) for name in names}
     if extra_files is not None:
         for name in archive.under(EXTRA):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import keyword
 import math
-from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ import torch
 from lostwax.errors import LoadError
 from lostwax.ir.data import Assumption, Ref, Settings
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.run.conditions.answers import ATTRIBUTE, ONE, QUESTIONS, is_mode
+from lostwax.ir.run.conditions.answers import ATTRIBUTE, ONE, QUESTIONS, VALUE, is_mode
 from lostwax.ir.signature import InputKind
 from lostwax.pt2.lines import Lines
 from lostwax.pt2.peer import argument_names
@@ -37,18 +36,24 @@ def write(program: ExportedProgram, lines: Lines) -> dict[str, Any]:
     if program.assumptions is not None:
         same = [a.of for a in program.assumptions if _is_one(a)]
         left = [a for a in program.assumptions if not _is_one(a)]
-        asked = [asdict(replace(a, where=lines.write_text(a.where))) for a in left]
+        asked = [a._replace(where=lines.write_text(a.where))._asdict() for a in left]
         asks = {"same": same, "questions": asked}
     found: dict[str, Any] = {
         "arguments": arguments,
         "training": program.training,
-        "settings": None if program.settings is None else asdict(program.settings),
+        "settings": None if program.settings is None else _write_settings(program.settings, lines),
         "asks": asks,
         "reads_views": program.reads_views,
     }
     if root is not None and root.forward_arg_names != argument_names(root):
         found["names"] = root.forward_arg_names
     return found
+
+
+def _write_settings(settings: Settings, lines: Lines) -> dict[str, Any]:
+    """How torch was set; the lines that asked whether they are exported, as others are told."""
+    asked = [lines.write_text(line) for line in settings.asked]
+    return settings._replace(asked=tuple(asked))._asdict()
 
 
 def _is_plain(parameter: inspect.Parameter) -> bool:
@@ -98,7 +103,8 @@ def _settings(given: Any) -> Settings:
         if not isinstance(getattr(torch, dtype), torch.dtype):
             raise TypeError(f"{dtype!r:.80} is no dtype")
         device = str(torch.device(device))
-        return Settings(on, dtype, device)
+        asked = tuple(str(line) for line in given.get("asked", ()))
+        return Settings(on, dtype, device, given.get("exporting") is not False, asked)
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise LoadError(f"how torch was set at capture is damaged: {error}") from None
 
@@ -129,7 +135,7 @@ def _ref(given: Any, users: int) -> Ref:
 def _assumption(given: Any, users: int) -> Assumption:
     what, where, wanted = given["what"], given["where"], given["answer"]
     if not isinstance(what, str) or not (
-        what in (*QUESTIONS, ONE) or what.startswith(ATTRIBUTE) or is_mode(what)
+        what in (*QUESTIONS, ONE, VALUE) or what.startswith(ATTRIBUTE) or is_mode(what)
     ):
         raise ValueError(f"{what!r:.80} cannot be asked")
     is_asked = is_mode(what) is not bool(given["of"])

@@ -21,7 +21,7 @@ from lostwax.ir.data import Assumption, ModuleCallSignature, Ref
 from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths, mapping_keys
-from lostwax.ir.run.conditions.answers import ONE
+from lostwax.ir.run.conditions.answers import ONE, VALUE
 from lostwax.ir.signature import (
     STATE_WRITES,
     ConstantArgument,
@@ -76,7 +76,8 @@ def find_unchecked(program: ExportedProgram) -> list[str]:
         of = f"{'of what is computed from ' if each.computed else ''}{join_names(each.of)}"
         return f"{of}{': ' if of else ''}{each.what} is {each.answer}, asked at {each.where}"
 
-    assumed = map(describe, program.assumptions or ())
+    # (Declared constants are asserted by the graph.)
+    assumed = [describe(a) for a in program.assumptions or () if a.what != VALUE]
     return [*assumed, *_find_written_inputs(program)]
 
 

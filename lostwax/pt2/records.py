@@ -127,7 +127,7 @@ class PT2ArchiveReader:
 
 
 def is_pt2_package(serialized_model: bytes | str | os.PathLike[str]) -> bool:
-    """Is this a `.pt2` archive: the bytes of one, or the path of a file?"""
+    """Is `serialized_model` a `.pt2` archive: the bytes of one, or the path of a file?"""
     try:
         archive = Archive(serialized_model)
         return archive.read("archive_format", 100) == ARCHIVE_FORMAT

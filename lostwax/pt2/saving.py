@@ -20,8 +20,9 @@ from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gr
 from lostwax.ir.program import ExportedProgram, describe_stranger
 from lostwax.ir.rules.graph import TYPE_RULE
 from lostwax.ir.rules.verify import list_violations, rules_of, verify
-from lostwax.ir.signature import is_member
-from lostwax.location import warn
+from lostwax.ir.signature import list_members
+from lostwax.location import user_location, warn
+from lostwax.pt2.container.references import References
 from lostwax.pt2.container.weights import Payloads, Sharing
 from lostwax.pt2.container.writer import Writer
 from lostwax.pt2.graph.encode import encode
@@ -53,17 +54,20 @@ def save(
     pickle_protocol: int = 2,
     example_inputs: bool = True,
     metadata: Literal["none", "lines", "full"] = "lines",
+    weights: Literal["inside", "checkpoint"] = "inside",
 ) -> None:
-    """Write a program, or several by name, to a path or a binary file.
+    """Write the program `ep`, or several by name, to `f`, a path or a binary file.
 
     `torch.export.load` reads what this writes. Programs of one archive share the weights they have
     in common. A program whose weights are fake is saved as structure alone, with a warning. A path
     is replaced only when all is written. `example_inputs=False` leaves the example call out.
-    `metadata` says how much of the user's source the file tells: the innermost line of each node,
-    and no absolute paths; whole stack traces ("full"); or no lines ("none").
-    `opset_version` are versions of sets of operators that the file is to name beside aten's, for
-    `load` to compare. `pickle_protocol` changes nothing: the example call alone is pickled, by the
-    protocol that all readers know.
+    `extra_files` are kept beside the program, by name, for `load` to give back. `metadata` says how
+    much of the user's source the file tells: the innermost line of each node, and no absolute
+    paths; whole stack traces ("full"); or no lines ("none"). `opset_version` are versions of sets
+    of operators that the file is to name beside aten's, for `load` to compare. With
+    `weights="checkpoint"` those that `lostwax.checkpoint` has read are not copied: the file refers
+    to theirs, which `load` looks for beside it, and torch.export.load cannot. `pickle_protocol`
+    changes nothing: the example call alone is pickled, by the protocol that all readers know.
     """
     _check_target(f)
     opset = _read_opset(opset_version)
@@ -73,7 +77,8 @@ def save(
             f"extra_files is a {type(extra).__name__}; texts or bytes by name are wanted, "
             "{'notes.txt': '…'}"
         )
-    records = _ArchiveRecords(_by_name(ep), extra, opset, example_inputs, lines)
+    references = _read_weights_word(weights)
+    records = _ArchiveRecords(_by_name(ep), extra, opset, example_inputs, lines, references)
     if isinstance(f, (str, os.PathLike)):
         replace_files({f: records.write})
     elif f.seekable():
@@ -97,6 +102,15 @@ def _read_opset(given: Mapping[str, int] | None) -> dict[str, int]:
             + "\n  instead: leave it out, or name the versions of other sets of operators"
         )
     return found
+
+
+def _read_weights_word(given: Any) -> References | None:
+    if given not in ("inside", "checkpoint"):
+        raise SaveError(
+            f"weights is {given!r}\n  instead: 'inside' the archive, or in the 'checkpoint' that "
+            "they were read from"
+        )
+    return References() if given == "checkpoint" else None
 
 
 def _by_name(ep: Any) -> dict[str, ExportedProgram]:
@@ -127,8 +141,10 @@ def _check_target(file: Any) -> None:
         isinstance(file, (str, os.PathLike)) or hasattr(file, "write")
     ):
         raise TypeError(
-            f"save writes to a path or to a file that is open for bytes, not to a "
-            f"{type(file).__name__}"
+            "save writes to a path or to a file that is open for bytes, and is given an object of "
+            f"type {type(file).__name__} for it\n  at {user_location()}\n"
+            "  why: a .pt2 file is an archive\n"
+            '  instead: lostwax.save(program, "model.pt2")'
         )
 
 
@@ -155,8 +171,7 @@ def _encode_for_torch(program: ExportedProgram, lines: Lines) -> dict[str, Any]:
         readable = PlainGradients()(readable)
     if needs_copies(readable):
         readable = SeparateWrites()(readable)
-    members = [s.arg.value for s in program.graph_signature.output_specs if is_member(s.arg)]
-    if members:
+    if members := list_members(program.graph_signature):
         warn(
             "a file has no classes of the user's: loaded, the program returns plain numbers or "
             f"texts in place of{_list_lines([*map(repr, members)])}",
@@ -204,10 +219,12 @@ class _ArchiveRecords:
         opset: dict[str, int],
         example_inputs: bool,
         lines: Lines,
+        references: References | None = None,
     ) -> None:
         if not programs:
             raise SaveError("there is no program to save")
-        self.weights, self.constants = Payloads("weight_"), Payloads("tensor_")
+        self.references = references
+        self.weights, self.constants = Payloads("weight_", references), Payloads("tensor_")
         self.small: list[tuple[str, bytes]] = []
         self.lines = lines
         for name, program in programs.items():
@@ -247,6 +264,8 @@ class _ArchiveRecords:
         add((CONSTANTS_CONFIG.format(name), _json(self.constants.config(program.constants))))
         records = _encode_for_torch(program, self.lines)
         records["opset_version"] = opset
+        if files := self.references and self.references.describe():
+            records["lostwax"]["checkpoint"] = files
         records["lostwax"]["sharing"] = {
             "weights": self.sharing.describe(program.state_dict),
             "constants": self.sharing.describe(program.constants, program.state_dict),

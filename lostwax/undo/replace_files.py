@@ -26,7 +26,9 @@ def replace_files(writes: Mapping[Path, Write]) -> None:
     files = {os.path.realpath(os.fspath(path)): write for path, write in writes.items()}
     for path in files:
         if os.path.isdir(path):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            error = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            _explain(error, "a file cannot take the place of a folder", "the name of a file in it")
+            raise error
     run_and_undo(partial(_replace_files, files))
 
 
@@ -55,10 +57,14 @@ def _new(path: str, mode: int) -> IO[bytes]:
         folder = os.path.dirname(path)
         shown = type(error)(error.errno, error.strerror, folder)
         if not os.path.isdir(folder):
-            shown.add_note(f"  at {user_location()}")
-            shown.add_note("  why: files are written into folders that are there")
-            shown.add_note(f"  instead: os.makedirs({folder!r}), or another path")
+            why = "files are written into folders that are there"
+            _explain(shown, why, f"os.makedirs({folder!r}), or another path")
         raise shown from None
+
+
+def _explain(error: OSError, why: str, instead: str) -> None:
+    for note in (f"at {user_location()}", f"why: {why}", f"instead: {instead}"):
+        error.add_note(f"  {note}")
 
 
 def _remove(path: str) -> None:

@@ -7,13 +7,13 @@ not know what the records mean.
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 import zlib
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
+from lostwax.checkpoints.mapped import map_file
 from lostwax.errors import LoadError
 from lostwax.location import user_location
 from lostwax.pt2.container.foreign import describe_bytes, describe_records
@@ -123,7 +123,7 @@ def _open(source: Any) -> tuple[str, Any]:
     with _open_file(path) as file:
         if os.fstat(file.fileno()).st_size == 0:
             return str(path), bytearray()
-        return str(path), mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        return str(path), map_file(path)
 
 
 def _open_file(path: Any) -> IO[bytes]:

@@ -26,6 +26,9 @@ _STARTS = (
 )
 """First bytes, what begins so, and what to do."""
 
+_AFTER_ONNX_VERSION = (b"\x12", b"\x3a", b"\x42")
+"""How the second field of an ONNX model begins: who wrote it, the graph, or the opset."""
+
 
 def describe_bytes(view: memoryview) -> str:
     """What a file is that has no zip directory."""
@@ -41,8 +44,9 @@ def describe_bytes(view: memoryview) -> str:
         return _say("a .pte, an ExecuTorch program", "lostwax.pte reads and runs it")
     if head[8:10] in (b'{"', b"{ "):
         return _say("a file of safetensors: weights, and no program", _WRITE)
-    if head[:1] == b"\x08" and (b"pytorch" in head or b"onnx" in head):
-        return _say("an ONNX model", f"an ONNX runtime reads it; {_WRITE}")
+    if head[:1] == b"\x08" and head[2:3] in _AFTER_ONNX_VERSION:
+        runs = "onnxruntime runs it, and so do lostwax run and lostwax check"
+        return _say("an ONNX model", f"{runs}; {_WRITE}")
     if head.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml")):
         return _say("a web page, perhaps that of a failed download", "download the file again")
     if all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in head):

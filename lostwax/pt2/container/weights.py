@@ -25,8 +25,9 @@ from lostwax.fake.tensor import new_fake
 from lostwax.identity import ByIdentity, Seen
 from lostwax.memory import byte_span
 from lostwax.pt2.container.archive import Archive
+from lostwax.pt2.container.references import FOLDER, CheckpointFiles, Reference, References
 from lostwax.pt2.limits import MAX_DIMS, MAX_SIZE
-from lostwax.pt2.schema import DTYPE_NUMBERS, DTYPES, LAYOUT_NUMBERS, STATE_NAMES
+from lostwax.pt2.schema import DTYPE_NUMBERS, DTYPES, LAYOUT_NUMBERS, STATE_NAMES, WEIGHTS
 from lostwax.types import TensorType
 
 Json = Mapping[str, Any]
@@ -58,8 +59,9 @@ class _StorageSpan:
 class Payloads:
     """The memory that the tensors of an archive need, each stretch once."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, references: References | None = None) -> None:
         self.prefix = prefix
+        self._references = references
         self.fake = 0
         """Tensors without data, of which the file keeps the type only."""
         self._memories: dict[Any, _StorageSpan] = {}
@@ -75,6 +77,8 @@ class Payloads:
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
         _check_kind(name, tensor)
+        if self.refer(tensor) is not None:
+            return
         low, high = _extent(tensor)
         key = self._key(tensor)
         known = self._memories.get(key)
@@ -85,6 +89,11 @@ class Payloads:
             empty = known.low == known.high
             known.low = low if empty else min(low, known.low)
             known.high = high if empty else max(high, known.high)
+
+    def refer(self, tensor: torch.Tensor) -> Reference | None:
+        """Where a tensor lies in a checkpoint, if it is to stay there."""
+        is_known = self._references is not None and not _is_fake(tensor)
+        return self._references.find(tensor) if is_known and self._references else None
 
     def config(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         """The table of these tensors, all of which were added. torch's reader asks the first tensor
@@ -100,13 +109,21 @@ class Payloads:
     def record_name(self, memory: _StorageSpan) -> str:
         return f"{self.prefix}{memory.number}"
 
-    def _entry(self, tensor: torch.Tensor) -> dict[str, Any]:
+    def _place(self, tensor: torch.Tensor) -> tuple[str, int]:
+        """The record of a tensor, and its place there, in elements."""
+        reference = self.refer(tensor)
+        if reference is not None:
+            return f"{FOLDER}{reference.file}", reference.offset // tensor.dtype.itemsize
         memory = self._memories[self._key(tensor)]
         offset = 0
         if not _is_fake(tensor):
             offset = int(tensor.storage_offset()) - memory.low // tensor.dtype.itemsize
+        return self.record_name(memory), offset
+
+    def _entry(self, tensor: torch.Tensor) -> dict[str, Any]:
+        record, offset = self._place(tensor)
         return {
-            "path_name": self.record_name(memory),
+            "path_name": record,
             "is_param": isinstance(tensor, nn.Parameter) or getattr(tensor, "_is_param", False),
             "use_pickle": False,
             "tensor_meta": {
@@ -219,8 +236,17 @@ class WeightReader:
     Without `data`, and where a record has no bytes, they are fakes of `mode`.
     """
 
-    def __init__(self, archive: Archive, mode: FakeTensorMode, data: bool = True) -> None:
+    def __init__(
+        self,
+        archive: Archive,
+        mode: FakeTensorMode,
+        data: bool = True,
+        folder: str | None = None,
+    ) -> None:
         self.archive, self.mode, self.data = archive, mode, data
+        self._folder = folder
+        """Where the files of a checkpoint are."""
+        self._files = CheckpointFiles((), folder)
         self._flat: dict[tuple[str, torch.device], torch.Tensor] = {}
         self._made: dict[Any, torch.Tensor] = {}
 
@@ -239,6 +265,7 @@ class WeightReader:
         if not isinstance(entries, dict):
             raise LoadError(f"the table of {folder} is damaged")
         lying = {} if sharing is None else sharing["lying"]
+        self._files = CheckpointFiles(read_own(records, "checkpoint"), self._folder)
         kinds: dict[str, _WeightKind] = {}
         found: dict[str, torch.Tensor] = {}
         name = ""
@@ -270,15 +297,16 @@ class WeightReader:
 
     def _new(self, path: str, t: TensorType, is_parameter: bool, grad: bool) -> torch.Tensor:
         grad = grad and (t.dtype.is_floating_point or t.dtype.is_complex)
-        record = self.archive.record(path)
         needed = _count_bytes(t)
-        if not self.data or t.device.type == "meta" or (record.size == 0 and needed > 0):
+        wants_fake = not self.data or t.device.type == "meta"
+        size = 0 if wants_fake else self._window(path)[2]
+        if wants_fake or (size == 0 and needed > 0):
             fake = new_fake(self.mode, t, requires_grad=grad)
             if is_parameter:
                 fake._is_param = True  # `isinstance(fake, nn.Parameter)` holds
             return fake
-        if needed > record.size:
-            raise LoadError(f"it needs {needed} bytes of {path}, which has {record.size}")
+        if needed > size:
+            raise LoadError(f"it needs {needed} bytes of {path}, which has {size}")
         flat = self._bytes(path, t.device)
         flat = flat[: flat.numel() // t.dtype.itemsize * t.dtype.itemsize].view(t.dtype)
         layout: Any = (t.size, t.stride, t.offset if needed else 0)
@@ -287,12 +315,22 @@ class WeightReader:
             return nn.Parameter(tensor, requires_grad=grad)
         return tensor.requires_grad_() if grad else tensor
 
+    def _window(self, path: str) -> tuple[Any, int, int]:
+        """A buffer, and where in it a record lies, or a whole file of a checkpoint."""
+        number = path.removeprefix(WEIGHTS + FOLDER)
+        if number == path:
+            return self.archive.window(path)
+        if not number.isdecimal() or len(number) > 6:
+            raise LoadError(f"there is no file of a checkpoint {number!r}")
+        file = self._files.map(int(number))
+        return file, 0, len(file)
+
     def _bytes(self, path: str, device: torch.device) -> torch.Tensor:
         """A record as one flat tensor of bytes: a view into the file where that is aligned, and the
         device is the CPU."""
         known = self._flat.get((path, device))
         if known is None:
-            buffer, offset, size = self.archive.window(path)
+            buffer, offset, size = self._window(path)
             if size == 0:
                 known = torch.empty(0, dtype=torch.uint8)
             elif offset % _ALIGNED == 0:
@@ -394,11 +432,17 @@ def _used_state(records: Any) -> set[str]:
     return found
 
 
+def read_own(records: Json, *keys: str) -> Any:
+    """What stands in our own record of a program under these keys; None: nothing."""
+    found: Any = records.get("lostwax")
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
 def sharing_record(records: Json, what: str) -> Json | None:
     """What our own record says of the tensors of one folder; None: the file has none."""
-    found: Any = records.get("lostwax")
-    for key in ("sharing", what):
-        found = found.get(key) if isinstance(found, dict) else None
+    found: Any = read_own(records, "sharing", what)
     if not isinstance(found, dict):
         return None
     parts: Any = map(found.get, ("names", "tied", "lying"))

@@ -13,10 +13,11 @@ from collections import deque
 from threading import Thread
 from typing import IO, Any, NamedTuple
 
+from lostwax.checkpoints.mapped import PART, is_mapped, write_parts
+
 _ALIGNMENT = 64
 _FOLDER = "archive"
 _LARGE = 1 << 20
-_CHUNK = 4 << 20
 _DATE = 0x21  # the first of January 1980: zip has no earlier day
 _UTF8 = 0x800
 _BIG = 0xFFFFFFFF
@@ -48,12 +49,16 @@ class Writer:
         """Write one record. Its bytes must not change before `close`."""
         view = memoryview(data).cast("B") if len(data) else memoryview(b"")
         path = f"{_FOLDER}/{name}".encode()
-        small = len(view) < _LARGE
-        crcs = [zlib.crc32(view)] if small else self._checksums.order(view)
+        small, mapped = len(view) < _LARGE, is_mapped(view)
+        crcs = [zlib.crc32(view)] if small else [] if mapped else self._checksums.order(view)
         entry = _ZipEntry(path, self._at, len(view), crcs)
         self._entries.append(entry)
         self._put(_local_header(entry, crcs[0] if small else 0))
-        self._put(view)
+        if small or not mapped:
+            self._put(view)
+        else:  # while its pages are there
+            write_parts(self._file, view, lambda part: crcs.append(zlib.crc32(part)))
+            self._at += len(view)
 
     def checksums(self) -> list[tuple[str, int]]:
         """The name and checksum of each record so far."""
@@ -130,7 +135,7 @@ class _Checksums:
 
     def order(self, view: memoryview) -> list[int]:
         """A list that will hold the checksum of each part."""
-        parts = [view[i : i + _CHUNK] for i in range(0, len(view), _CHUNK)]
+        parts = [view[i : i + PART] for i in range(0, len(view), PART)]
         crcs = [0] * len(parts)
         self._left.extend((part, crcs, i) for i, part in enumerate(parts))
         if self._thread is None or not self._thread.is_alive():
@@ -159,10 +164,10 @@ class _Checksums:
 
 def _join_checksums(entry: _ZipEntry) -> int:
     """The checksum of a record from those of its parts."""
-    crc, left = entry.crcs[0], entry.size - _CHUNK
+    crc, left = entry.crcs[0], entry.size - PART
     for part in entry.crcs[1:]:
-        crc = _behind(crc, min(_CHUNK, left)) ^ part
-        left -= _CHUNK
+        crc = _behind(crc, min(PART, left)) ^ part
+        left -= PART
     return crc
 
 

@@ -204,7 +204,7 @@ class SymbolReader:
             return self._symbol(name, assumptions)
         described = self.described.get(name, {})
         own = described.get("name", name.removeprefix("zu"))  # f0, as a capture calls it
-        made = real_symbol(self.env, own, origin=described.get("origin"))
+        made = real_symbol(self.env, own, described.get("origin"))
         self.floats[name] = made
         return made
 

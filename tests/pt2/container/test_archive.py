@@ -130,7 +130,7 @@ def test_any_zip_tool_reads_it(program: Any) -> None:
 
 def test_checksums_of_large_records_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "_LARGE", 10)
-    monkeypatch.setattr(writer, "_CHUNK", 64)
+    monkeypatch.setattr(writer, "PART", 64)
     buffer = io.BytesIO(b"before")
     buffer.seek(6)
     made = writer.Writer(buffer)
@@ -241,7 +241,7 @@ def test_what_is_no_program_or_no_place_for_it(net: Net, program: Any, tmp_path:
     theirs = torch.export.export(net, program.example_inputs[0])
     with pytest.raises(SaveError, match=r"instead: lostwax.interop.from_torch\(program\)"):
         lostwax.save(theirs, tmp_path / "net.pt2")
-    with pytest.raises(SaveError, match=r"'a' is a .*Net\n  instead: export it first"):
+    with pytest.raises(SaveError, match=r"'a' is a .*Net\n  why: .*\n  instead: export it"):
         lostwax.save({"a": net}, tmp_path / "net.pt2")
     with pytest.raises(SaveError, match="the extra file 'n' is a int"):
         lostwax.save(program, tmp_path / "net.pt2", extra_files={"n": 3})

@@ -48,6 +48,7 @@ FILES = {
     "a text, which begins 'hello": b"hello, this is a text\n",
     "a file of safetensors": (54).to_bytes(8, "little") + b'{"a":{"dtype":"F32","shape":[1]}}',
     "an ONNX model": b"\x08\x07\x12\x07pytorch\x1a\x05" + bytes(100),
+    "an ONNX model\n  fix: onnxruntime runs it": b"\x08\x0b\x12\x07lostwax\x3a" + bytes(100),
     "a .pte, an ExecuTorch program": b"\x30\x00\x00\x00ET12" + bytes(100),
     "a zip file of something else": some_zip(),
     "no zip file\n  fix: it may be damaged": b"\xff\xfe\xfd" * 40,

@@ -60,6 +60,7 @@ def _make_calls(
             if isinstance(inputs, torch.Tensor) or not isinstance(given, (tuple, list)):
                 raise CheckError(
                     "inputs is a list of calls, each a tuple of arguments\n"
+                    "  why: several calls may be compared, one after another\n"
                     "  instead: check(program, module, inputs=[(x, y)])"
                 )
             args, kwargs = given if _is_pair(given) else (tuple(given), {})

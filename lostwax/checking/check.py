@@ -7,7 +7,7 @@ module or the program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,14 @@ from torch import nn
 
 from lostwax.checking.calls import DrawnCall, list_calls
 from lostwax.checking.program import ProgramCase
-from lostwax.checking.result import Case, CheckResult, Difference, Refusal, make_close
+from lostwax.checking.result import (
+    Case,
+    CheckResult,
+    Difference,
+    Refusal,
+    close_to_scale,
+    make_close,
+)
 from lostwax.errors import CheckError
 from lostwax.ir.program import ExportedProgram, check_is_program
 
@@ -36,9 +43,10 @@ def check(
 
     With `inputs`, a list of argument tuples or of pairs `(args, kwargs)`, both run with these;
     otherwise with the example, and with up to `draws` other sizes from the program's ranges, small
-    and odd ones first. Compared are results, and what is written to inputs and buffers; tolerances
-    are those of `torch.testing.assert_close`. Both run on copies. The first case that differs ends
-    the check. `on_case` is called with the title of each case before it runs.
+    and odd ones first; `seed` draws others, and the values. Compared are results, and what is
+    written to inputs and buffers; tolerances are those of `torch.testing.assert_close`, unless
+    `rtol` and `atol` are given. Both run on copies. The first case that differs ends the check.
+    `on_case` is called with the title of each case before it runs.
 
     Of programs in the Edge dialect, lowered or not, the `method` is compared. An executable is run
     by the ExecuTorch runtime, twice for each case, and its `method` compared with the module, or if
@@ -60,7 +68,7 @@ def check(
             )
         make_case = partial(ProgramCase, program, module, seed, make_close(rtol, atol))
     elif isinstance(program, ExecutableProgram):
-        from lostwax.checking.executable import ExecutableCase, close_to_scale
+        from lostwax.checking.executable import ExecutableCase
 
         sides = ("executable", "module")
         close = close_to_scale if rtol is None and atol is None else make_close(rtol, atol)
@@ -68,9 +76,20 @@ def check(
         program = program.exported_program(method)
     else:
         check_is_program(program, "check")
+    calls = list_calls(program, inputs, draws, seed, on_case)
+    return compare_calls(calls, make_case, sides, describe_told(program))
+
+
+def compare_calls(
+    calls: Iterable[DrawnCall],
+    make_case: Callable[[DrawnCall], Case],
+    sides: tuple[str, str],
+    told: str = "",
+) -> CheckResult:
+    """Compare both sides in each of these calls, until they differ; `told` is for the report."""
     agreed: list[str] = []
     refused: list[str] = []
-    for call in list_calls(program, inputs, draws, seed, on_case):
+    for call in calls:
         case = make_case(call)
         try:
             what = case.find_difference()
@@ -79,6 +98,19 @@ def check(
             continue
         if what:
             found = Difference(call.title, what, case.find_first_node(), case.code(), sides)
-            return CheckResult(tuple(agreed), tuple(refused), (found,), sides)
+            return CheckResult(tuple(agreed), tuple(refused), (found,), sides, told)
         agreed.append(call.title)
-    return CheckResult(tuple(agreed), tuple(refused), sides=sides)
+    return CheckResult(tuple(agreed), tuple(refused), sides=sides, told=told)
+
+
+def describe_told(program: ExportedProgram) -> str:
+    """What code was told that asked whether it was being exported; "" if none did."""
+    settings = program.settings
+    if settings is None or not settings.asked:
+        return ""
+    told = "yes" if settings.exporting else "no, as in eager"
+    lines = "".join(f"\n    {line}" for line in settings.asked)
+    return (
+        f"code asked whether it was being exported, and was told: {told}{lines}\n"
+        f"    instead: export(..., tell_exporting={not settings.exporting})"
+    )

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from lostwax.checking.calls import DrawnCall
 from lostwax.checking.delegate import find_in_delegate
 from lostwax.checking.program import copy_callable
-from lostwax.checking.result import Close, describe_node, make_close, state_values
+from lostwax.checking.result import Close, describe_node, state_values
 from lostwax.checking.untouched import leave_untouched
 from lostwax.ir.graph.delegate import find_delegate
 from lostwax.ir.program import ExportedProgram
@@ -29,15 +29,6 @@ from lostwax.pte.runtime import load_runtime
 
 CALLS = 2
 """How often each case is called: at the second call memory holds what the first has left there."""
-
-
-def close_to_scale(got: Any, want: Any) -> str:
-    """The bar of the runtime's kernels: 1e-4, relative to the largest value."""
-    scale = 1.0
-    if isinstance(want, torch.Tensor) and want.dtype.is_floating_point:
-        finite = want.detach()[want.isfinite()].abs()
-        scale = max(float(finite.max()), 1e-3) if finite.numel() else 1.0
-    return make_close(1e-4, 1e-4 * scale)(got, want)
 
 
 class ExecutableCase:

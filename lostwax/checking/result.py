@@ -68,6 +68,8 @@ class CheckResult:
     """The cases that the program itself refused, and why: it does not claim to hold for them."""
     differences: tuple[Difference, ...] = field(default=())
     sides: tuple[str, str] = ("program", "module")
+    told: str = ""
+    """What code was told that asked whether it was being exported, and which lines asked."""
 
     @property
     def ok(self) -> bool:
@@ -76,12 +78,14 @@ class CheckResult:
 
     @property
     def report(self) -> str:
+        """What differs, or that nothing does, in words."""
         lines = [str(d) for d in self.differences]
         if not self.agreed and not self.differences:
             lines.append("nothing was compared")
         one, other = self.sides
         lines += [f"the {one} agrees with the {other}: {case}" for case in self.agreed]
-        return "\n".join([*lines, *(f"the {one} refuses: {case}" for case in self.refused)])
+        lines += [f"the {one} refuses: {case}" for case in self.refused]
+        return "\n".join([*lines, *([self.told] if self.told else [])])
 
     def raise_on_difference(self) -> None:
         """Raise a `CheckError` with the report, unless `ok`."""
@@ -128,6 +132,15 @@ def make_close(rtol: float | None, atol: float | None) -> Close:
         return ""
 
     return close
+
+
+def close_to_scale(got: Any, want: Any) -> str:
+    """The bar of kernels of a runtime: 1e-4, relative to the largest value."""
+    scale = 1.0
+    if isinstance(want, torch.Tensor) and want.dtype.is_floating_point:
+        finite = want.detach()[want.isfinite()].abs()
+        scale = max(float(finite.max()), 1e-3) if finite.numel() else 1.0
+    return make_close(1e-4, 1e-4 * scale)(got, want)
 
 
 def _describe(value: Any) -> str:

@@ -1,0 +1,204 @@
+"""A graph of a program as nodes of a model: each call is written by its translation.
+
+Must not know single operators, nor inputs and outputs of models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from lostwax.classes import SYMBOLIC
+from lostwax.errors import OnnxError
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.fake.tensor import FakeTensor
+from lostwax.ir.graph.lookup import find_attribute
+from lostwax.ir.text import shorten_trace, source_place
+from lostwax.onnx.sizes import SizeWriter
+from lostwax.onnx.table import NotWritten, find_translation
+from lostwax.onnx.values import DTYPES, OnnxTensor, make_shape
+from lostwax.onnx.writer import OnnxWriter
+from lostwax.sym import BoolExpr, Expr
+from lostwax.types import TensorType
+
+
+def write_graph(on: OnnxWriter, module: GraphModule, given: Sequence[Any]) -> list[Any]:
+    """Write the nodes of a graph into the scope that is open, on these inputs; return its results:
+    tensors, numbers, None."""
+    scope = on.scope
+    around = scope.sizes
+    scope.sizes = SizeWriter(around)  # a graph that is written twice is of other sizes each time
+    try:
+        return [_as_tensor(on, each) for each in _Translator(on, module).run(given)]
+    finally:
+        scope.sizes = around
+
+
+def _as_tensor(on: OnnxWriter, result: Any) -> Any:
+    """A number that is computed, as a tensor: outside, its symbols mean nothing."""
+    if isinstance(result, Expr):
+        return on.scalar(result)
+    return on.condition(result) if isinstance(result, BoolExpr) else result
+
+
+def find_needed(module: GraphModule) -> set[Node]:
+    """The nodes of which results are computed. Assertions, and what they alone read, have no place
+    in a model."""
+    found: set[Node] = set()
+    for node in reversed(module.graph.nodes):
+        if node.op == "output" or node in found:
+            found.update(node.all_input_nodes)
+    return found
+
+
+class _Translator:
+    def __init__(self, on: OnnxWriter, module: GraphModule) -> None:
+        self.on, self.module = on, module
+        self.values: dict[Node, Any] = {}
+
+    def run(self, given: Sequence[Any]) -> list[Any]:
+        inputs, needed = iter(given), find_needed(self.module)
+        for node in self.module.graph.nodes:
+            if node.op == "placeholder":
+                self.values[node] = note_input(self.on, node, next(inputs))
+            elif node.op == "get_attr":
+                self.values[node] = find_attribute(self.module, str(node.target))
+            elif node.op == "call_function":
+                if node in needed:
+                    self.values[node] = self._call(node)
+            else:
+                results = self._map(node.args[0])
+                return results if isinstance(results, list) else [results]
+        raise AssertionError("a graph without an output")
+
+    def _map(self, value: Any) -> Any:
+        if isinstance(value, Node):
+            return self.values[value]
+        if isinstance(value, (list, tuple)):
+            return [self._map(each) for each in value]
+        return value
+
+    def _call(self, node: Node) -> Any:
+        value = node.meta.get("val")
+        if isinstance(value, SYMBOLIC):
+            number = unwrap(value)
+            if self._is_computed(number):
+                return number
+        translate = find_translation(node.target, self.on.opset)
+        assert translate is not None, f"{node.target} was not found to be missing"
+        on = self.on
+        around = on.at, on.out, on.meta
+        try:
+            on.at, on.out, on.meta = node.name, _types_of(value), describe_node(node)
+            args = [self._map(each) for each in node.args]
+            made = translate(on, *args, **{k: self._map(v) for k, v in node.kwargs.items()})
+            return self._take(node, value, made)
+        except NotWritten as error:
+            raise OnnxError.at(
+                f"{node.target} cannot be written in ONNX here",
+                source_place(node),
+                why=error.why,
+                instead=error.instead,
+            ) from None
+        finally:
+            on.at, on.out, on.meta = around
+
+    def _is_computed(self, number: Any) -> bool:
+        sizes = self.on.scope.sizes
+        if isinstance(number, BoolExpr):
+            return all(sizes.knows(symbol.expr) for symbol in number.symbols())
+        return isinstance(number, (bool, int, float)) or (
+            isinstance(number, Expr) and sizes.knows(number)
+        )
+
+    def _take(self, node: Node, value: Any, made: Any) -> Any:
+        """What stands for a call from now on."""
+        if isinstance(value, SYMBOLIC):
+            return note_number(self.on, unwrap(value), made)
+        if isinstance(value, FakeTensor):
+            return note_tensor(self.on, made, value.fake_type, node.name, node)
+        if isinstance(value, (tuple, list)):
+            pairs = zip(made, value, strict=True)
+            return [self._take_part(node, i, each, part) for i, (each, part) in enumerate(pairs)]
+        return made
+
+    def _take_part(self, node: Node, i: int, made: Any, value: Any) -> Any:
+        if made is None or not isinstance(value, FakeTensor):
+            return note_number(self.on, unwrap(value), made) if made is not None else None
+        return note_tensor(self.on, made, value.fake_type, f"{node.name}_{i}", node)
+
+
+def note_input(on: OnnxWriter, node: Node, given: Any) -> Any:
+    """What a graph is given for a placeholder; sizes of it can be read from now on."""
+    value = node.meta.get("val")
+    if isinstance(value, FakeTensor) and isinstance(given, OnnxTensor):
+        made = OnnxTensor(given.value, given.dtype, value.fake_type, given.constant, node)
+        on.types[given.value] = value.fake_type
+        on.scope.sizes.bind(made)
+        return made
+    number = unwrap(value) if isinstance(value, SYMBOLIC) else None
+    if isinstance(number, Expr) and number is not given:
+        sizes = on.scope.sizes
+        outside = sizes.parent or sizes
+        alone = _make_list(on, given) if isinstance(given, OnnxTensor) else outside.write(on, given)
+        sizes.bind_number(number, alone)
+        return number
+    return given
+
+
+def _make_list(on: OnnxWriter, number: OnnxTensor) -> OnnxTensor:
+    return on.Reshape(on.cast(number, torch.int64), on.ints(1))
+
+
+def note_tensor(
+    on: OnnxWriter, made: OnnxTensor, kind: TensorType, name: str, node: Node
+) -> OnnxTensor:
+    """Give a new value the name and the type that the program has for it."""
+    value = made.value
+    assert made.dtype is kind.dtype, f"{name} is {made.dtype}, not {kind.dtype}"
+    if value.shape is None and value.producer() is not None:
+        value.name = on.free_name(name)
+        value.shape = make_shape(kind.size)
+    found = OnnxTensor(value, made.dtype, kind, made.constant, node)
+    on.types.setdefault(value, kind)
+    on.scope.sizes.note(found)
+    return found
+
+
+def note_number(on: OnnxWriter, number: Any, made: Any) -> Any:
+    """A number that the program computes, or gets: sizes may depend on it from now on."""
+    if not isinstance(number, Expr):
+        return made
+    if isinstance(made, OnnxTensor):
+        on.scope.sizes.written.setdefault(number, _make_list(on, made))
+    return number
+
+
+def _types_of(value: Any) -> Any:
+    if isinstance(value, FakeTensor):
+        _check_dtype(value.dtype)
+        return value.fake_type
+    if isinstance(value, (tuple, list)):
+        return [_types_of(each) for each in value]
+    return None
+
+
+def _check_dtype(dtype: torch.dtype) -> None:
+    if dtype not in DTYPES:
+        raise NotWritten(
+            f"its result is {dtype}, and ONNX operators do not compute with it",
+            "compute with real tensors (torch.view_as_real), or in another dtype",
+        )
+
+
+def describe_node(node: Node) -> dict[str, str]:
+    """What viewers show of a node: the modules around it, and the user's line."""
+    modules = list((node.meta.get("nn_module_stack") or {}).values())
+    found = {"namespace": "/".join(["", *modules[-1][0].split(".")]) if modules else "/"}
+    trace = shorten_trace(str(node.meta.get("stack_trace") or ""))
+    if trace:
+        found["source"] = " ".join(trace.split())
+    return found

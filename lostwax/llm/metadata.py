@@ -7,7 +7,9 @@ from __future__ import annotations
 from typing import Any
 
 
-def make_metadata(model: Any, context: int, length: int) -> dict[str, Any]:
+def make_metadata(
+    model: Any, context: int, length: int, has_kernels: bool = False
+) -> dict[str, Any]:
     """The constant methods of a model that keeps `context` tokens and takes `length` at once."""
     config = model.config.get_text_config(decoder=True)
     found = {
@@ -15,7 +17,7 @@ def make_metadata(model: Any, context: int, length: int) -> dict[str, Any]:
         "get_max_seq_len": length,
         "get_vocab_size": config.vocab_size,
         "use_kv_cache": True,
-        "use_sdpa_with_kv_cache": False,
+        "use_sdpa_with_kv_cache": has_kernels,
         "enable_dynamic_shape": length > 1,
     }
     begin, ends = (_find_token(model, config, name) for name in ("bos_token_id", "eos_token_id"))

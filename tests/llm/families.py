@@ -41,6 +41,14 @@ LLAMA_3 = {
     "original_max_position_embeddings": 32,
 }
 
+LONG_ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0, 1.1, 1.2, 1.3],
+    "long_factor": [2.0, 3.0, 4.0, 5.0],
+    "original_max_position_embeddings": 80,
+}
+
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "Llama": ("Llama", SIZES),
     "Llama 3": ("Llama", {**SIZES, "tie_word_embeddings": True, "rope_parameters": LLAMA_3}),
@@ -48,6 +56,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "Qwen 3": ("Qwen3", NARROW),
     "Mistral": ("Mistral", {**SIZES, **WINDOW}),
     "Phi 3": ("Phi3", SIZES),
+    "Phi 4 mini": (
+        "Phi3",
+        {**SIZES, "original_max_position_embeddings": 80, "rope_parameters": LONG_ROPE},
+    ),
     "SmolLM 3": ("SmolLM3", {**SIZES, "no_rope_layer_interval": 2}),
     "GPT-2": ("GPT2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}),
     "OLMo 2": ("Olmo2", SIZES),
@@ -74,18 +86,31 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "LFM 2": ("Lfm2", {**SIZES, "layer_types": ["conv", "full_attention"]}),
 }  # fmt: skip
 
+WIDE = {"hidden_size": 64, "intermediate_size": 96}
+SMALL: dict[str, tuple[str, dict[str, Any]]] = {
+    "8da4w, 8 bits, custom": (
+        "Llama 3",
+        {"quantize": "8da4w", "embedding": 8, "sdpa": "custom"},
+    ),
+    "8w, 4 bits": ("Qwen 3", {"quantize": "8w", "embedding": 4}),
+    "4w, 2 bits, custom": ("Mistral", {"quantize": "4w", "embedding": 2, "sdpa": "custom"}),
+    "custom": ("Gemma 3", {"sdpa": "custom"}),
+    "custom, but for caps": ("Gemma 2", {"sdpa": "custom"}),
+}
+"""Models with weights of fewer bits, or attention by a kernel, and how they are exported."""
+
 COUNTS = {1: 9, 2: 64, 17: CONTEXT - 17}
 """How many tokens are asked for, by the length of the prompt: the last fill the context."""
 
 
-def make_model(family: str) -> Any:
+def make_model(family: str, **more: Any) -> Any:
     """A model whose logits differ: large weights, and nothing that makes a token repeat itself."""
     import transformers
 
     name, sizes = FAMILIES[family]
     config_class = getattr(transformers, f"{name}Config")
     told = {"vocab_size": WORDS, "bos_token_id": BEGIN, "eos_token_id": END, "pad_token_id": None}
-    config = config_class(**{"tie_word_embeddings": False, **told, **sizes})
+    config = config_class(**{"tie_word_embeddings": False, **told, **sizes, **more})
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
     for parameter in model.parameters():
@@ -151,16 +176,20 @@ def until_end(tokens: list[int]) -> list[int]:
     return tokens[:1] if tokens[0] in (END, END - 2) else tokens
 
 
-def judge(family: str, backend: Any, runner: Runner, folder: Path) -> dict[str, Any]:
+def judge(
+    family: str, runner: Runner, folder: Path, options: dict[str, Any], **sizes: Any
+) -> dict[str, Any]:
     import lostwax
 
-    model = make_model(family)
+    model = make_model(family, **sizes)
     # Prompts of more than `length` tokens come in several calls. Mamba takes single tokens alone.
     length = 1 if family == "Mamba" else 16
-    made = lostwax.llm.export(model, context=CONTEXT, length=length, backend=backend)
+    made = lostwax.llm.export(model, context=CONTEXT, length=length, **options)
     path = folder / "model.pte"
     made.save(path)
     result: dict[str, Any] = {"metadata": made.metadata, "report": made.report()}
+    result["bytes"] = len(made.buffer), sum(p.nbytes for p in model.parameters())
+    model, result["kernels"] = made.model, sorted(made.executable.kernels)
     draw, seen = torch.Generator().manual_seed(len(family)), set()
     for size, count in COUNTS.items():
         prompt = torch.randint(94, (size,), generator=draw).tolist()
@@ -171,6 +200,13 @@ def judge(family: str, backend: Any, runner: Runner, folder: Path) -> dict[str, 
         result[f"prompt of {size}"] = [until_end(found[0]), until_end(found[1]), wanted]
     result["different"] = len(seen)
     return result
+
+
+def try_to_judge(*args: Any, **sizes: Any) -> dict[str, Any]:
+    try:
+        return judge(*args, **sizes)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
 
 
 def judge_the_brim(runner: Runner, folder: Path) -> dict[str, Any]:
@@ -203,7 +239,8 @@ def main(families: list[str]) -> None:
     import_torchvision()
     warnings.simplefilter("ignore")
     try:
-        import executorch.extension.llm.runner  # noqa: F401
+        import executorch.extension.llm.runner
+        import executorch.kernels.quantized  # noqa: F401
     except (ImportError, RuntimeError) as error:
         print("\n" + json.dumps({"missing": str(error)}))
         return
@@ -214,10 +251,9 @@ def main(families: list[str]) -> None:
         for family in families:
             for backend in ("xnnpack", None) if family in ("Llama", "Mamba 2") else ("xnnpack",):
                 key = family if backend else f"{family}, portable"
-                try:
-                    results[key] = judge(family, backend, runner, Path(name))
-                except Exception as error:
-                    results[key] = {"error": f"{type(error).__name__}: {error}"}
+                results[key] = try_to_judge(family, runner, Path(name), {"backend": backend})
+        for key, (family, options) in SMALL.items() if families == list(FAMILIES) else ():
+            results[key] = try_to_judge(family, runner, Path(name), options, **WIDE)
     print("\n" + json.dumps(results))
 
 

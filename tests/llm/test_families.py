@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from tests.interop.generation import find_version
-from tests.llm.families import BEGIN, CONTEXT, COUNTS, END, FAMILIES, WORDS
+from tests.llm.families import BEGIN, CONTEXT, COUNTS, END, FAMILIES, SMALL, WORDS
 
 pytestmark = pytest.mark.skipif(
     find_version() < (5, 23), reason="transformers 5.23 is the first with these interfaces"
 )
 ROOT = Path(__file__).parents[2]
-CASES = [*FAMILIES, "Llama, portable", "Mamba 2, portable"]
+CASES = [*FAMILIES, "Llama, portable", "Mamba 2, portable", *SMALL]
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +69,23 @@ def test_a_context_that_is_full(found: dict[str, Any]) -> None:
     assert "at least one token" in said["empty"]
     assert said["check"] == [True, {"1": 23, "2": 22, "17": 7}]
     assert said["other"].startswith("token ")
+
+
+def test_weights_of_fewer_bits_are_fewer_bytes(found: dict[str, Any]) -> None:
+    """Floats take 32 bits; these have scales beside them, and some things are no weights."""
+    for case, most in {"8da4w, 8 bits, custom": 0.3, "8w, 4 bits": 0.33}.items():
+        size, floats = found[case]["bytes"]
+        assert size < most * floats + 40_000, case
+
+
+def test_kernels_beside_those_of_every_runtime(found: dict[str, Any]) -> None:
+    attention = ["llama::custom_sdpa.out", "llama::update_cache.out"]
+    assert found["Llama"]["kernels"] == []
+    assert found["custom"]["kernels"] == attention
+    assert found["custom, but for caps"]["kernels"] == []
+    assert found["custom"]["metadata"]["use_sdpa_with_kv_cache"] is True
+    kernels = found["8da4w, 8 bits, custom"]["kernels"]
+    assert kernels == [*attention, *(f"quantized_decomposed::embedding_{n}.out" for n in BITS)]
+
+
+BITS = ("2bit", "4bit", "byte")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import types
 import warnings
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 import lostwax
-from lostwax.errors import CaptureError
+from lostwax.errors import CaptureError, LoadError
 from sweep.libraries import import_torchvision
 from tests.llm.families import SIZES, make_model
 
@@ -26,6 +27,15 @@ def make(name: str, **sizes: Any) -> Any:
     return transformers.AutoModelForCausalLM.from_config(config)
 
 
+ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0] * 4,
+    "long_factor": [2.0, 3.0, 4.0, 5.0],
+    "original_max_position_embeddings": 8,
+}
+LONG = {**SIZES, "original_max_position_embeddings": 8, "rope_parameters": ROPE, "pad_token_id": 0}
+ALIBI = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "alibi": True}
 STATES = {"hidden_size": 16, "num_hidden_layers": 1, "state_size": 4}
 
 
@@ -37,12 +47,47 @@ STATES = {"hidden_size": 16, "num_hidden_layers": 1, "state_size": 4}
         (lambda: make_model("Llama"), {"length": 0}, "cannot take 0 at once"),
         (lambda: make_model("Llama"), {"logits": "some"}, "not 'some'"),
         (lambda: make_model("Llama"), {"backend": "qnn"}, "not 'qnn'"),
+        (lambda: make_model("Llama"), {"quantize": "5w"}, "\"8da4w\", .* not '5w'"),
+        (lambda: make_model("Llama"), {"embedding": 3}, "of 8, 4 or 2 bits, not 3"),
+        (lambda: make_model("Llama"), {"group": 0}, "a group is a number of weights, not 0"),
+        (lambda: make_model("Llama"), {"sdpa": "flash"}, "sdpa is \"custom\" or None, not 'flash'"),
         (lambda: make("Mamba", **STATES), {}, "it does not read recurrent_states_0_0"),
+        (lambda: make_model("Llama").to("meta"), {}, "on meta: it has no weights"),
+        (lambda: make("Phi3", **LONG), {}, r"more than 8 tokens[\s\S]*instead: context=8, or"),
+        (
+            lambda: make("Falcon", **ALIBI),
+            {},
+            "program of it does not take 3 tokens at 0: u0 == 16",
+        ),
+        (
+            lambda: make("MiniMax", **SIZES, num_local_experts=2, num_experts_per_tok=1),
+            {},
+            "takes no cache of keys, values and states: MiniMax uses cache of its own",
+        ),
     ],
 )
 def test_refused(model: Any, options: dict[str, Any], text: str) -> None:
     with pytest.raises(CaptureError, match=text):
         lostwax.llm.export(model(), context=16, **options)
+
+
+def test_layers_that_are_no_whole_groups_stay_floats() -> None:
+    from lostwax.llm.quantizing import copy_without_weights, quantize_
+
+    model = make_model("Llama")
+    copy = copy_without_weights(model)
+    with pytest.warns(UserWarning, match=r"2 layers stay in floats, .*down_proj first[\s\S]*of 32"):
+        quantize_(copy, "8da4w", None, 32)
+    kinds = {type(each).__name__ for each in copy.parameters()}
+    assert kinds == {"Parameter", "IntxUnpackedToInt8Tensor"}
+    assert {type(each) for each in model.parameters()} == {torch.nn.Parameter}
+    assert copy.model.embed_tokens.weight is model.model.embed_tokens.weight
+
+
+def test_without_torchao(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+    with pytest.raises(LoadError, match=r"made by torchao, which does not load[\s\S]*pip install"):
+        lostwax.llm.export(make_model("Llama"), context=16, quantize="8w")
 
 
 def test_a_model_that_is_another_with_a_cache_is_refused() -> None:
@@ -144,3 +189,16 @@ def test_stages_that_share_state_are_told(names: tuple[str, str], warned: bool) 
         lostwax.to_edge(programs).to_executable()
     texts = [str(each.message) for each in told]
     assert any("'prefill' and 'decode' share state (count)" in text for text in texts) is warned
+
+
+def test_a_library_that_loads_in_part_says_how_to_get_it_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Broken(types.ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            raise ModuleNotFoundError(f"could not import {name}")
+
+    monkeypatch.setitem(sys.modules, "transformers", Broken("transformers"))
+    text = r"does not load: could not import PreTrainedModel\n.*pip install 'transformers>=5.23'"
+    with pytest.raises(LoadError, match=text):
+        lostwax.llm.export("folder", context=16)

@@ -1,0 +1,123 @@
+"""`lostwax export --llm` and `lostwax generate`: language models as files, and in the runner."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from lostwax.cli.models.hugging_face import load_model
+from lostwax.cli.models.inputs import read_dtype
+from lostwax.cli.models.libraries import import_library
+from lostwax.cli.models.names import Building, read_name
+from lostwax.cli.models.weights import load_weights
+from lostwax.cli.outcome import CommandOutcome, Exit, check_output, tell_part
+from lostwax.cli.programs import reading, write_count
+from lostwax.cli.progress import show_status
+from lostwax.errors import CommandError, LostwaxError
+from lostwax.llm.exporting import LanguageModel
+from lostwax.llm.exporting import export as export_llm
+from lostwax.llm.runner import Continued, TextSettings, continue_text
+
+CONTEXT = 2048
+
+
+def export_language(
+    models: Sequence[str],
+    output: str | None,
+    building: Building,
+    backend: str,
+    words: dict[str, Any],
+    has_others: bool,
+) -> CommandOutcome:
+    """Export one language model, of a checkpoint, and tell what became of it. The words are
+    options of `lostwax.llm.export`, and `check`."""
+    name, options = _check_line(models, building, backend, has_others)
+    file = output or f"{os.path.basename(os.path.normpath(name)).removesuffix('.json')}.pte"
+    check_output(file, (".pte",))
+    words = dict(words)
+    is_checked = words.pop("check", False)
+    torch.manual_seed(building.seed)
+    with show_status(f"loading {models[0]}"):
+        _, model = load_model(name, options, "AutoModelForCausalLM")
+        if building.weights:
+            load_weights(model, building.weights)
+    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    words.setdefault("context", min(CONTEXT, longest or CONTEXT))
+    start = time.perf_counter()
+    with show_status(f"exporting {models[0]}"):
+        dtype = read_dtype(building.dtype) or torch.float32
+        made = export_llm(model, dtype=dtype, reads_late=True, **words)
+        made.save(file)
+    seconds = time.perf_counter() - start
+    result = {"model": models[0], "file": file, "seconds": round(seconds, 3), **made.describe()}
+    tokenizer = os.path.join(name, "tokenizer.json")
+    shown = tokenizer if os.path.exists(tokenizer) else "tokenizer.json"
+    lines = [
+        f"{file}: exported in {seconds:.2f} s",
+        *made.report().splitlines(),
+        f'try it: lostwax generate {file} --tokenizer {shown} "Once upon"',
+    ]
+    text = "\n  ".join(lines)
+    return _add_check(made, result, text) if is_checked else CommandOutcome(result, text)
+
+
+def _check_line(
+    models: Sequence[str], building: Building, backend: str, has_others: bool
+) -> tuple[str, dict[str, Any]]:
+    """Refuse what does not go with `--llm`."""
+    if len(models) != 1:
+        raise CommandError("--llm exports one model\n  instead: one line for each")
+    place, name, options = read_name(models[0])
+    if place != "hf":
+        raise CommandError(
+            f"--llm takes the checkpoint of a language model, and {models[0]!r} is none\n"
+            "  instead: hf:DIR, or hf:DIR/config.json; in Python, lostwax.llm.export(model)"
+        )
+    if has_others or building.shapes or building.device or backend not in ("", "xnnpack"):
+        raise CommandError(
+            "--llm settles sizes, inputs, the form and the backend itself\n  instead: --context, "
+            "--length, --quantize, --embedding, --group, --sdpa, --dtype, --weights and --check"
+        )
+    return name, options
+
+
+def _add_check(made: LanguageModel, result: dict[str, Any], text: str) -> CommandOutcome:
+    with show_status("comparing tokens"):
+        found = made.check()
+    result |= {"check": {"ok": found.ok, "tokens": found.counts, "difference": found.difference}}
+    told = [f"{count} after {size}" for size, count in found.counts.items()]
+    same = f"tokens are the model's: {', '.join(told)} of prompt"
+    line = f"  {same if found else found.difference}"
+    return CommandOutcome(result, f"{text}\n{line}", Exit.OK if found else Exit.DIFFERS)
+
+
+def generate_text(
+    file: str, tokenizer: str, prompt: str, most: int, temperature: float, begin: int
+) -> CommandOutcome:
+    """Continue a text, each piece printed as it comes."""
+    with suppress(LostwaxError, ImportError):  # the runner imports it, and says so if it is missing
+        import_library("transformers")
+    with show_status(f"loading {file}"), reading(file):
+        found = continue_text(
+            file, tokenizer, prompt, TextSettings(most, temperature, begin), tell_part
+        )
+    tell_part("\n")
+    result = {"file": file, "prompt": prompt, **found.describe()}
+    return CommandOutcome(result, "", notes=[_write_rates(found)])
+
+
+def _write_rates(found: Continued) -> str:
+    def write_rate(count: int, seconds: float) -> str:
+        rate = f", {count / seconds:,.0f} a second" if seconds else ""
+        return f"{write_count(count, 'token')} in {seconds:.2f} s{rate}"
+
+    return (
+        f"loaded in {found.load_seconds:.2f} s; prompt: "
+        f"{write_rate(found.prompt_tokens, found.prompt_seconds)}; answer: "
+        f"{write_rate(found.new_tokens, found.answer_seconds)}"
+    )

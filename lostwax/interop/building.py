@@ -26,6 +26,7 @@ from lostwax.ir.signature import (
     InputKind,
     InputSpec,
     OutputSpec,
+    strip_class,
 )
 from lostwax.pt2 import peer
 from lostwax.pt2.graph.treespec import namedtuple_fields
@@ -133,7 +134,7 @@ class _Signature:
         cls = getattr(self._peer, type(arg).__name__)
         name = self._names.get(arg.name, arg.name)
         if isinstance(arg, ConstantArgument):
-            return cls(name=name, value=arg.value)
+            return cls(name=name, value=strip_class(arg.value))
         if isinstance(arg, CustomObjArgument):
             return cls(name=name, class_fqn=arg.class_fqn, fake_val=arg.fake_val)
         return cls(name=name)

@@ -22,6 +22,8 @@ from lostwax.ir.passes.transforms.copies import SeparateWrites, lent_state, need
 from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.run.write_back import copy_with_strides
+from lostwax.ir.signature import list_members
+from lostwax.location import warn
 
 if TYPE_CHECKING:
     import torch.export
@@ -33,14 +35,28 @@ def to_torch(
     """Make a `torch.export.ExportedProgram` of a program, for consumers that take torch's own.
 
     Both share parameters, buffers and constants. Only a buffer that is replaced in each call, and
-    shares memory with another one, is copied. The backwards of `torch.autograd.Function`s are left
-    out: torch has no form for them.
+    shares memory with another one, is copied. A warning tells what torch has no form for: the
+    backwards of `torch.autograd.Function`s, and results that are members of an enumeration.
 
     A dim that was declared as `batch` is `s_batch` in torch's program. With `plain_names` it is
     `batch`, for torch.onnx.export and others that do not compile: Inductor needs the `s`.
     """
     check_is_program(program, "to_torch")
+    _warn_of_lost(program)
     return build_program(*prepare(program), plain_names)
+
+
+def _warn_of_lost(program: ExportedProgram) -> None:
+    if has_custom_gradients(program):
+        warn(
+            "the program has a backward of its own (torch.autograd.Function), for which torch has "
+            "no form: handed over, the program differentiates what it computes"
+        )
+    if members := list_members(program.graph_signature):
+        warn(
+            "torch's programs return no members of an enumeration: handed over, this one returns "
+            f"plain numbers or texts in place of {', '.join(map(repr, members))}"
+        )
 
 
 def prepare(
@@ -75,7 +91,13 @@ def from_torch(program: torch.export.ExportedProgram) -> ExportedProgram:
     if not isinstance(program, Peer):
         is_ours = isinstance(program, ExportedProgram)
         what = "one of lostwax already" if is_ours else f"a {type(program).__name__}"
-        raise TypeError(f"from_torch takes torch's programs; this is {what}")
+        fix = (
+            "use it as it is" if is_ours else "torch.export.export(module, args), or lostwax.export"
+        )
+        raise TypeError(
+            f"from_torch takes torch's programs; this is {what}\n"
+            f"  why: it makes a program of lostwax of one of torch's\n  instead: {fix}"
+        )
     return read_program(program)
 
 

@@ -17,6 +17,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
+from lostwax.classes import SYMBOLIC
 from lostwax.errors import SaveError
 from lostwax.fake import FakeTensor
 from lostwax.interop.numbers import PeerNumbers
@@ -28,6 +29,10 @@ from lostwax.ops.registry import aten
 from lostwax.pt2.graph.metadata import NO_MODULE, OWN, function_text, type_text
 from lostwax.pt2.graph.targets import name_of, unspeakable
 
+_SIZE = aten.sym_constrain_range_for_size.default
+AS_NUMBER = "as_number"
+"""The name of nodes that make numbers of truths, which a program of ours has not."""
+
 
 class PeerGraphs:
     """Makes the graphs of one program."""
@@ -38,9 +43,11 @@ class PeerGraphs:
         self._sources: dict[int, Any] = {}
         self._known: set[int] = set()
 
-    def convert(self, module: GraphModule) -> tuple[GraphModule, dict[Node, Node]]:
+    def convert(
+        self, module: GraphModule, is_whole: bool = True
+    ) -> tuple[GraphModule, dict[Node, Node]]:
         """The module of a graph, and the new node of each old one."""
-        made = _PeerGraph(self, module)
+        made = _PeerGraph(self, module, is_whole)
         for node in module.graph.nodes:
             try:
                 made.add(node)
@@ -75,7 +82,9 @@ class PeerGraphs:
             out["custom"] = dict(meta["custom"])
         if meta.get("from_node_text"):
             out["from_node"] = _read_sources(meta["from_node_text"])
-        out.update({key: meta[key] for key in OWN if meta.get(key)})  # for `from_torch`
+        for key in OWN:  # for `from_torch`
+            if meta.get(key):
+                out[key] = meta[key]
         return out
 
     def _source(self, function: Any) -> Any:
@@ -103,8 +112,12 @@ def _read_sources(text: str) -> list[Any]:
 class _PeerGraph:
     """One graph that is being made."""
 
-    def __init__(self, graphs: PeerGraphs, module: GraphModule) -> None:
+    def __init__(self, graphs: PeerGraphs, module: GraphModule, is_whole: bool) -> None:
         self.graphs, self.module = graphs, module
+        self._is_whole = is_whole
+        """Is it the program's, which every call runs?"""
+        self._given: set[Any] = set()
+        """Symbols of data that calls in this graph give."""
         self.writer = GraphWriter()
         self.writer.reserve(node.name for node in module.graph.nodes)
         self.nodes: dict[Node, Node] = {}
@@ -147,7 +160,7 @@ class _PeerGraph:
             while name in self.children:
                 name += "_"
             self._paths[path] = name
-            self.children[name] = self.graphs.convert(child)[0]
+            self.children[name] = self.graphs.convert(child, is_whole=False)[0]
         return self.writer.append_ready("get_attr", node.name, name, (), ())
 
     # ---- calls
@@ -164,19 +177,17 @@ class _PeerGraph:
             unnamed = unspeakable(target)
             if unnamed is not None and unnamed[0] == len(args):
                 args = (*args, unnamed[1])
+            if target is aten._local_scalar_dense.default:
+                args = (self._without_truth(args[0]),)
         made = self._append(node, args, node.kwargs)
-        made.meta.update(self.graphs.metadata(node.meta))
+        made.meta = self.graphs.metadata(node.meta)
         self._give(made, self.graphs.values.value(node.meta.get("val")))
         if isinstance(target, HigherOrderOperator):
             for each in made.all_input_nodes:
                 if each.op == "get_attr":
                     each.meta.update(self.graphs.metadata(node.meta))
-        elif target is aten._assert_scalar.default:
-            self._assert(made)
-        elif target is aten.sym_constrain_range_for_size.default:
-            size = self._value(made.args[0])
-            if isinstance(size, torch.SymInt):
-                self.graphs.numbers.env._constrain_range_for_size(size.node.expr)
+        else:
+            self._learn(made)
 
     def _read_item(self, node: Node) -> bool:
         """Read an item of a result: of several nodes that read the same one, the first."""
@@ -193,7 +204,7 @@ class _PeerGraph:
                 self.nodes[node] = user
                 return True
         made = self._append(node, (source, index), NO_KWARGS)
-        made.meta.update(self.graphs.metadata(node.meta))
+        made.meta = self.graphs.metadata(node.meta)
         made.meta["val"] = of.meta["val"][index]
         return True
 
@@ -207,6 +218,22 @@ class _PeerGraph:
         made = [self._number(each) if type(each) in (int, float) else each for each in given]
         return tuple(made) if isinstance(given, tuple) else made  # torch adds those of a loop
 
+    def _without_truth(self, tensor: Any) -> Any:
+        """What `item` reads. Of a truth it gives `bool` there, and a number here: the tensor is
+        made one of numbers."""
+        value = tensor.meta["val"]
+        if value.dtype is not torch.bool:
+            return tensor
+        made = self.writer.append_ready(
+            *("call_function", self.writer.free_name(AS_NUMBER), aten._to_copy.default),
+            *((self.nodes[tensor],), {self.nodes[tensor]: None}, {"dtype": torch.int64}),
+        )
+        with self.graphs.values.mode:
+            fake = self.nodes[tensor].meta["val"].to(torch.int64)
+        made.meta.update(self.graphs.metadata(tensor.meta), val=fake)
+        self.nodes[made] = made
+        return made
+
     def _number(self, value: int | float) -> Node:
         args = (value, type(value)(0))
         name = self.writer.free_name("number")
@@ -215,11 +242,22 @@ class _PeerGraph:
         self.nodes[made] = made
         return made
 
-    def _assert(self, made: Node) -> None:
-        condition = self._value(made.args[0])
-        if isinstance(condition, torch.SymBool):
-            env = self.graphs.numbers.env
-            env.guard_or_defer_runtime_assert(condition.node.expr, "", made)
+    def _learn(self, made: Node) -> None:
+        """Tell torch's environment what holds after a node that checks something. What a branch or
+        the body of a loop checks of a symbol that is given outside of it, holds in it alone."""
+        self._given.update(made.meta.get("unbacked_bindings", ()))
+        if made.target not in (aten._assert_scalar.default, _SIZE):
+            return
+        checked = self._value(made.args[0])
+        if not isinstance(checked, SYMBOLIC):
+            return
+        if not self._is_whole and not checked.node.expr.free_symbols <= self._given:
+            return
+        env = self.graphs.numbers.env
+        if made.target is _SIZE:
+            env._constrain_range_for_size(checked.node.expr)
+        else:
+            env.guard_or_defer_runtime_assert(checked.node.expr, "", made)
 
     def _value(self, argument: Any) -> Any:
         return argument.meta.get("val") if isinstance(argument, Node) else argument

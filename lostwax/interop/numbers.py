@@ -18,6 +18,11 @@ from lostwax.pt2.graph.spelling import SymbolWriter, settle, settle_number
 from lostwax.pt2.guards import example_sizes
 from lostwax.sym import BoolExpr, Expr, Size
 
+DEFINITIONS = "lostwax_definitions"
+"""An attribute of torch's environment, for `from_torch`: what the symbols stand for that were made
+for numbers for which torch has no words. A name is one number for as long as there is the
+environment."""
+
 
 class PeerNumbers:
     """Numbers of one program, as torch has them."""
@@ -31,6 +36,7 @@ class PeerNumbers:
         self.unbound: set[Any] = set()
         """Symbols of data that no node has given yet."""
         self._writer = SymbolWriter(example_sizes(program), plain_names)
+        setattr(self.env, DEFINITIONS, self._writer.defined)
         self._limits = limits_by_name(program.range_constraints)
         self._made: dict[Any, Any] = {}
         self._symbols: dict[str, Any] = {}
@@ -120,6 +126,8 @@ class PeerNumbers:
 
     def _enter(self, symbol: Any, name: str) -> None:
         """Tell torch's environment all that it knows of a symbol."""
+        from torch._guards import SLoc
+        from torch.fx.experimental.symbolic_shapes import ValueRangesSLoc
         from torch.utils._sympy.symbol import SymT, symbol_is_type
         from torch.utils._traceback import CapturedTraceback
 
@@ -128,9 +136,10 @@ class PeerNumbers:
             self.env.add_backed_var_to_val(symbol, hint)
         if limits is not None:
             found = self.ranges[symbol] = self._range(limits)
-            self.env.constrain_symbol_range(
-                symbol, compiler_min=found.lower, compiler_max=found.upper
-            )
+            # Told where from, torch does not look at the stack, for which it loads its tracers.
+            nowhere = SLoc(None, "")
+            place = ValueRangesSLoc(nowhere, nowhere)
+            self.env._update_var_to_range(symbol, found, place)
         self.env.var_to_stack[symbol] = CapturedTraceback.extract(skip=1)
         if symbol_is_type(symbol, SymT.UNBACKED_INT):
             count = max(self.env.unbacked_symint_counter, _index(name, "u") + 1)

@@ -22,7 +22,8 @@ from lostwax.errors import LoadError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import new_fake
-from lostwax.interop.graphs import keep_notes
+from lostwax.interop.graphs import AS_NUMBER, keep_notes
+from lostwax.interop.numbers import DEFINITIONS
 from lostwax.ir import signature as kinds
 from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
 from lostwax.ir.graph.graph_module import make_graph_module
@@ -39,6 +40,7 @@ from lostwax.ir.signature import (
     OutputKind,
     OutputSpec,
 )
+from lostwax.ops.registry import aten
 from lostwax.pt2.graph import metadata
 from lostwax.pt2.graph.decode import (
     Reading,
@@ -149,7 +151,9 @@ class _ReadValues:
     def __init__(self, graph: fx.Graph, ranges: dict[str, Limits]) -> None:
         self._env = ShapeEnv()
         self._mode = FakeTensorMode(shape_env=self._env)
-        self.symbols = SymbolReader(self._env, ranges, _find_hints(graph), {})
+        envs = _find_environments(graph)
+        defined = [each for env in envs for each in getattr(env, DEFINITIONS, ())]
+        self.symbols = SymbolReader(self._env, ranges, _find_hints(envs), {}, defined)
         self._read: dict[Any, Any] = {}
         self._sources: dict[Any, Any] = {}
 
@@ -250,11 +254,15 @@ _CONSTANTS = (
 _DTYPES = frozenset(DTYPES.values())
 
 
-def _find_hints(graph: fx.Graph) -> dict[str, int]:
-    """The example's value of each symbol."""
+def _find_environments(graph: fx.Graph) -> list[Any]:
     modes = (getattr(node.meta.get("val"), "fake_mode", None) for node in graph.nodes)
     envs = [mode.shape_env for mode in dict.fromkeys(modes) if mode is not None]
-    known = [env.backed_var_to_val for env in envs if env is not None]
+    return [env for env in envs if env is not None]
+
+
+def _find_hints(envs: list[Any]) -> dict[str, int]:
+    """The example's value of each symbol."""
+    known = [env.backed_var_to_val for env in envs]
     return {str(symbol): int(value) for each in known for symbol, value in each.items()}
 
 
@@ -340,6 +348,10 @@ class _GraphReading:
         if target is operator.add and type(node.args[0]) in (int, float) and node.args[1] == 0:
             self._nodes[node] = node.args[0]  # a number for which `to_torch` had to make a node
             return
+        if node.name.startswith(AS_NUMBER) and _makes_number(node):
+            (truth,) = node.all_input_nodes
+            self._nodes[node] = self._nodes[truth]  # a node of `to_torch`, too
+            return
         if "val" not in node.meta and not _gives_nothing(target):
             raise LoadError("nothing is known of its result: it has no meta['val']")
         inputs: dict[fx.Node, None] = {}
@@ -391,6 +403,16 @@ class _GraphReading:
         if isinstance(value, slice):
             return slice(*(self._map(v, inputs) for v in (value.start, value.stop, value.step)))
         raise LoadError(f"its argument {value!r:.200} is neither a node nor a constant")
+
+
+def _makes_number(node: fx.Node) -> bool:
+    """Is it a cast of a truth that is read as a number, and by nothing else?"""
+    return (
+        node.target is aten._to_copy.default
+        and node.all_input_nodes[0].meta["val"].dtype is torch.bool
+        and node.kwargs == {"dtype": torch.int64}
+        and all(user.target is aten._local_scalar_dense.default for user in node.users)
+    )
 
 
 def _gives_nothing(target: Any) -> bool:

@@ -7,13 +7,18 @@ fakes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from lostwax.classes import SYMBOLIC
 from lostwax.fake import FakeTensor
+from lostwax.fake.asked_tensor import is_marked
 from lostwax.interop.numbers import PeerNumbers
+from lostwax.memory import span
+from lostwax.sym import Size
+from lostwax.types import TensorType
 
 
 class PeerValues:
@@ -48,7 +53,7 @@ class PeerValues:
     def fake(self, value: FakeTensor) -> Any:
         t = value.fake_type
         with torch._C._DisableTorchDispatch():  # a mode of the caller's is not asked
-            bare = self._like(t) if t.is_symbolic else _new(t.size, t.stride, t.dtype, t.offset)
+            bare = self._like(t) if t.is_symbolic else _new(t, t.size, t.stride, t.offset)
         found = self._attributes.get(t.device)
         if found is None:
             found = self._attributes[t.device] = self._describe(t.device)
@@ -56,7 +61,7 @@ class PeerValues:
         made: Any = torch.Tensor._make_subclass(
             self._class,
             bare,
-            value.requires_grad,
+            is_marked(value),  # (its capture is over: no tracer knows better)
             dispatch_device=True,
             device_for_backend_keys=device,
         )
@@ -71,22 +76,25 @@ class PeerValues:
         if found is None:
             size, stride = (tuple(map(self._numbers.size, each)) for each in key[:2])
             offset = self._numbers.size(t.offset)
-            found = self._symbolic[key] = _new(size, stride, t.dtype, offset)
+            # What torch asks of the sizes meanwhile holds for the example; it would keep it.
+            with self._numbers.env.suppress_guards():
+                found = self._symbolic[key] = _new(t, size, stride, offset, self._numbers.size)
         made: torch.Tensor = torch._lazy_clone(found)  # the sizes of this one, memory of its own
         return made
 
     def _describe(self, device: torch.device) -> tuple[torch.device, dict[str, Any]]:
         with torch._C._DisableTorchDispatch():
-            bare = _new((), (), torch.float32, 0)
+            bare = torch.empty((), dtype=torch.float32, device="meta")
         like = self._class(self.mode, bare, device)
         return like.fake_device, dict(vars(like))
 
 
-def _new(size: Any, stride: Any, dtype: torch.dtype, offset: Any) -> torch.Tensor:
-    made = torch.empty_strided(size, stride, dtype=dtype, device="meta")
+def _new(
+    t: TensorType, size: Any, stride: Any, offset: Any, number: Callable[[Size], Any] = int
+) -> torch.Tensor:
     if isinstance(offset, int) and offset == 0:
-        return made
-    space = made.untyped_storage().nbytes() // made.itemsize + offset
-    return torch.empty_strided((space,), (1,), dtype=dtype, device="meta").as_strided(
+        return torch.empty_strided(size, stride, dtype=t.dtype, device="meta")
+    space = number(span(t)[1])  # what torch would compute of symbolic sizes is dear
+    return torch.empty_strided((space,), (1,), dtype=t.dtype, device="meta").as_strided(
         size, stride, offset
     )

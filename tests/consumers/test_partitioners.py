@@ -72,6 +72,9 @@ def test_delegates_are_those_of_torchs_own_program(partitioner: str, name: str) 
     torch.manual_seed(0)
     module, args = Whole(case.make()).eval(), case.call(*case.sizes[0])
     ours = to_torch(lostwax.export(module, args, keep="composite"))
-    found = lower(ours, partitioner)
-    assert found == lower(torch.export.export(module, args), partitioner)
+    programs = (ours, torch.export.export(module, args))
+    found, theirs = (lower(each, partitioner) for each in programs)
+    if partitioner == "openvino":  # of one program of torch's, it writes other bytes each time
+        found, theirs = (([name for name, _ in parts], calls) for parts, calls in (found, theirs))
+    assert found == theirs
     assert found[0]

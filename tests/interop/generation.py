@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial, wraps
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import lostwax
 from lostwax.errors import LostwaxError
+from tests.whole import sampled
 
 TEXT = {
     "hidden_size": 32,
@@ -41,13 +44,19 @@ TEXT = {
 FORMATS: dict[str, dict[str, Any]] = {
     "pt2": {"export_format": "lostwax", "dynamic": True},
     "pte": {"export_format": "lostwax_pte", "dynamic": True, "largest": 32},
+    "onnx": {"export_format": "lostwax_onnx", "dynamic": True},
 }
+HAS_ONNX = all(map(find_spec, ("onnx_ir", "onnxruntime")))
 CASES: dict[str, Callable[[], None]] = {}
 
 
 def case(function: Callable[[], None]) -> Callable[[], None]:
     CASES[function.__name__] = function
     return function
+
+
+def onnx_case(function: Callable[[], None]) -> Callable[[], None]:
+    return case(function) if HAS_ONNX else function
 
 
 # ------------------------------------------------------------------------------------------ models
@@ -144,6 +153,7 @@ def generate(name: str, form: str) -> None:
 for _name, _form in (
     *((name, "pt2") for name in MODELS),
     *((name, "pte") for name in ("llama", "gemma2", "t5", "bart", "llava")),
+    *((name, "onnx") for name in sampled(("llama", "t5"), MODELS) if HAS_ONNX),
 ):
     CASES[f"{_name} as .{_form}"] = partial(generate, _name, _form)
 
@@ -268,7 +278,18 @@ def experts() -> None:
 @case
 def static_cache_is_written() -> None:
     """The program writes the cache that it is given, as the model does."""
-    hf, ours = import_transformers(), import_ours()
+    ours = import_ours()
+    check_static_cache(ours.LostwaxExporter(), ours.LostwaxConfig())
+
+
+@onnx_case
+def static_cache_is_written_by_onnx() -> None:
+    ours = import_ours()
+    check_static_cache(ours.LostwaxOnnxExporter(), ours.LostwaxOnnxConfig())
+
+
+def check_static_cache(exporter: Any, config: Any) -> None:
+    hf = import_transformers()
     torch.manual_seed(0)
     model = decoder("LlamaForCausalLM").eval()
     static = hf.GenerationConfig(cache_implementation="static", max_cache_len=16, do_sample=False)
@@ -276,7 +297,7 @@ def static_cache_is_written() -> None:
         model, prompts(2, 4), generation_config=static
     )
     decode, inputs = components["decode"]
-    exported = ours.LostwaxExporter().export(decode, inputs, ours.LostwaxConfig())
+    exported = exporter.export(decode, inputs, config)
     mine, theirs = copy.deepcopy(inputs), copy.deepcopy(inputs)
     for _ in range(3):
         got, want = exported(**mine), decode(**theirs)
@@ -284,6 +305,91 @@ def static_cache_is_written() -> None:
         same_caches(mine["past_key_values"], theirs["past_key_values"])
         (layer, *_) = mine["past_key_values"].layers
         assert torch.equal(layer.cumulative_length, theirs["past_key_values"].get_seq_length())
+
+
+class Kinds(nn.Module):
+    """Takes and returns all that is no tensor, and counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.weight = nn.Parameter(torch.randn(40, 40))
+
+    def forward(
+        self, x: Tensor, count: Tensor, keep: Tensor, parts: Any = None, mode: str = "add"
+    ) -> dict[str, Any]:
+        self.count += 1
+        y = x @ self.weight + (parts[0] if mode == "add" else 0)
+        found = {"y": torch.where(keep, y, 0), "rows": x.shape[0], "none": None, "mode": mode}
+        return found | {"of": (self.count * count, True, 2.5), "keep": ~keep, "half": x.bfloat16()}
+
+
+@onnx_case
+def what_is_no_tensor_in_an_onnx_file() -> None:
+    """Texts, numbers and None come back as they are, and a number that is computed is a number.
+    The file and the program in memory do the same; state goes from call to call."""
+    ours, hf = import_ours(), import_transformers()
+    torch.manual_seed(0)
+    eager = Kinds()
+    shapes = {name: {0: lostwax.Dim("rows")} for name in ("x", "keep")}
+    config = ours.LostwaxOnnxConfig(dynamic_shapes={**shapes, "parts": None, "count": None})
+
+    def make_call(rows: int) -> dict[str, Any]:
+        x = torch.randn(rows, 40)
+        return {"x": x, "count": torch.tensor(3), "keep": x > 0, "parts": [x[:1] * 2, 4]}
+
+    exported = ours.LostwaxOnnxExporter().export(eager, make_call(2), config)
+    exported.to()  # holds the state as it is now; until then it is the module's
+    with tempfile.TemporaryDirectory() as folder:
+        exported.save_pretrained(folder)
+        files = {"export.json", "model.onnx", "model.onnx.data"}
+        assert set(os.listdir(folder)) == files, os.listdir(folder)
+        assert os.path.getsize(f"{folder}/model.onnx.data") == 6400  # the weight
+        loaded = hf.exporters.ExportedModel.from_pretrained(folder)
+        again = f"{folder}/again"
+        loaded.save_pretrained(again)  # what is read from a file can be written
+        third = hf.exporters.ExportedModel.from_pretrained(again)
+    for rows in (2, 5, 1):
+        call = make_call(rows)
+        want = eager(**call)
+        for each in (exported, loaded, third):
+            got = each(**call)
+            assert list(got) == list(want)
+            torch.testing.assert_close(got["y"], want["y"], rtol=1e-4, atol=1e-4)
+            for name in ("half", "keep"):
+                assert torch.equal(got[name], want[name])
+            assert torch.equal(got["of"][0], want["of"][0])  # the calls until now, times three
+            assert type(got["rows"]) is int
+            plain = (got["rows"], got["none"], got["mode"], *got["of"][1:])
+            assert plain == (rows, None, "add", True, 2.5), plain
+    call = make_call(2)
+    changed = {**call, "parts": [call["parts"][0], 5]}
+    refused(lambda: loaded(**changed), "an input is not 4, with which the program was exported")
+    fewer = {**call, "parts": call["parts"][:1]}
+    refused(lambda: loaded(**fewer), "the inputs are not built like those of the export")
+    refused(
+        lambda: loaded(**{**call, "keep": call["keep"][:1]}),
+        "for keep.shape[0] == x.shape[0], and here",
+    )
+    refused(
+        lambda: exported.to("cuda"),
+        "the runner of .onnx files runs on the CPU, not on cuda",
+        'instead: providers=["CUDAExecutionProvider"]',
+    )
+
+
+@onnx_case
+def experts_in_an_onnx_file() -> None:
+    ours = import_ours()
+    torch.manual_seed(0)
+    model = decoder("MixtralForCausalLM", num_local_experts=4, num_experts_per_tok=2).eval()
+    call = prompts(2, 6)
+    exporter, config = ours.LostwaxOnnxExporter(), ours.LostwaxOnnxConfig(dynamic=True, opset=18)
+    exported = exporter.export(model, call, config)
+    assert exported.program.opset_imports[""] == 18
+    for each in (call, prompts(3, 4)):
+        got, want = exported(**each).logits, model(**each).logits
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
 @case

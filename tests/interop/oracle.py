@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor as PeerTensor
 from lostwax.fake import FakeTensor
 from lostwax.fake.symbolic.node import wrap
 from lostwax.interop.exchange import prepare
+from lostwax.interop.graphs import AS_NUMBER
 from lostwax.ir.data import ModuleCallEntry
 from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.program import ExportedProgram
@@ -99,7 +100,8 @@ def describe(program: Any) -> dict[str, Any]:
     for path, part in program.graph_module.named_modules():
         if isinstance(part, torch.fx.GraphModule):
             for node in part.graph.nodes:
-                parts[f"{path}:{node.name}"] = _describe_node(node)
+                if not node.name.startswith(AS_NUMBER):  # files have a truth in its place
+                    parts[f"{path}:{node.name}"] = _describe_node(node)
     return parts
 
 
@@ -155,6 +157,8 @@ def _describe_arguments(value: Any) -> Any:
         return [_describe_arguments(each) for each in value]
     if isinstance(value, dict):
         return {key: _describe_arguments(each) for key, each in value.items()}
+    if isinstance(value, torch.fx.Node) and value.name.startswith(AS_NUMBER):
+        return str(value.args[0])
     return str(value)
 
 
@@ -218,7 +222,7 @@ def describe_ours(program: ExportedProgram, in_file: bool = False) -> dict[str, 
                 parts[f"{path}:{node.name}"] = {**there, **_describe_our_node(node, in_file)}
     text = str(parts)  # of symbols that no node has, nothing is told
     ranges = limits_by_name(program.range_constraints).items()
-    told = {name: both for name, both in ranges if not _is_size_of_data(name, both)}
+    told = {name: both for name, both in ranges if not _is_nothing_told(name, both)}
     parts["ranges"] = {name: both for name, both in told.items() if f"'{name}'" in text}
     return parts
 
@@ -232,9 +236,9 @@ def _list_conditions(program: ExportedProgram) -> list[Any]:
     return [c for c in conditions if parse(show(c, names, longest=WHOLE), now) is not True]
 
 
-def _is_size_of_data(name: str, limits: Limits) -> bool:
+def _is_nothing_told(name: str, limits: Limits) -> bool:
     """Is nothing told of a symbol? Ours has no range for one that another is equal to."""
-    return name.startswith("u") and limits == (0, None)
+    return limits == (None, None) or (name.startswith("u") and limits == (0, None))
 
 
 def _with_peer_names(entry: ModuleCallEntry) -> ModuleCallEntry:
@@ -280,7 +284,8 @@ def _describe_our_value(value: Any, in_file: bool) -> Any:
         known = settle_number(value)
         if isinstance(known, (int, float)):
             return type(known), known
-        return type(wrap(known)), str(known), None if in_file else getattr(known, "hint", None)
+        text = re.sub(r"\br\d+\b", "r", str(known))  # names of what is computed are given anew
+        return type(wrap(known)), text, None if in_file else getattr(known, "hint", None)
     return type(value), value
 
 

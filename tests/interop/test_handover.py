@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import enum
 import io
 import logging
 import operator
@@ -22,7 +23,7 @@ from torch._export.db.examples import all_examples
 
 import lostwax
 from examples.models import MODELS
-from fuzz import ways
+from fuzz import handover, ways
 from fuzz.generate import KINDS, generate
 from lostwax.errors import LostwaxError, SaveError
 from lostwax.interop import from_torch, to_torch
@@ -142,6 +143,115 @@ def check_random(program: Any, names: dict[str, Any]) -> None:
     except Exception:  # of any class: what torch's module cannot hold or write
         return
     assert_same(run(made, args, kwargs), expected)
+
+
+IN_TORCHS_HANDS = (
+    ("ties", 6), ("identity", 1), ("enums", 4), ("state", 13), ("mixed", 53), ("rows", 11),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "seed"), IN_TORCHS_HANDS)
+def test_in_torchs_hands_a_program_does_what_it_does_in_ours(kind: str, seed: int) -> None:
+    """A sample of `python -m fuzz.handover`."""
+    assert handover.judge(seed, kind) == ("right", "")
+
+
+# --------------------------------------------------------------------------- checks on data
+
+
+class ChecksInBranch(nn.Module):
+    def forward(self, x, k):
+        n = k.item()
+        torch._check(n >= 0)
+        torch._check(n <= 6)
+        z = torch.zeros(n)
+        if x.sum() > 0:
+            torch._check(n == 3)
+            y = x + z.sum() + n
+        else:
+            y = x * 2 + z.sum()
+        return y, z + 1
+
+
+class ChecksInLoop(nn.Module):
+    def forward(self, x, k):
+        z = torch.zeros(k.item())
+        while x.sum() < 3:
+            torch._check(z.shape[0] == 3)
+            x = x + z.sum() + 1
+        return x, z + 1
+
+
+@pytest.mark.parametrize(("cls", "other"), [(ChecksInBranch, -1.0), (ChecksInLoop, 4.0)])
+def test_what_a_branch_checks_holds_in_it_alone(cls: Any, other: float) -> None:
+    """torch was told that it always holds: the sizes outside were numbers, and what it made of the
+    program refused all others."""
+    program = lostwax.export(cls(), (torch.ones(2), torch.tensor(3)))
+    made = to_torch(program)
+    made.validate()
+    (zeros,) = made.graph.find_nodes(op="call_function", target=torch.ops.aten.zeros.default)
+    assert str(zeros.meta["val"].shape) == "torch.Size([u0])"
+    for x, k in ((1.0, 3), (other, 5), (other, 0), (other, 3)):
+        args = (torch.tensor([x, x]), torch.tensor(k))
+        assert_same(made.module()(*args), cls()(*args))
+    for module in (program.module(), made.module()):
+        with pytest.raises(RuntimeError, match=r"u0 == 3 is required at .*test_handover"):
+            module(torch.ones(2), torch.tensor(5))
+
+
+class Truths(nn.Module):
+    def forward(self, x):
+        is_large = bool(x.sum() > 2)
+        return x * is_large, is_large, int(is_large) + 1, not is_large
+
+
+def test_a_truth_that_is_read_is_a_number() -> None:
+    """To torch it is a `bool`; to make another program of this one raised."""
+    program = lostwax.export(Truths(), (torch.ones(2),))
+    made = to_torch(program)
+    made.validate()
+    check_way_back(program, made)
+    for other in (made, made.run_decompositions()):
+        module = other.module()
+        for x in (torch.ones(2), 3 * torch.ones(2)):
+            assert_same(module(x), Truths()(x))
+
+
+# --------------------------------------------------------------------------- what torch has not
+
+
+class Mode(enum.IntEnum):
+    UP = 1
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 5
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (lambda x: (x + 1, Mode.UP), "no members of an enumeration: .* in place of <Mode.UP: 1>"),
+        (lambda x: (Doubled.apply(x), 1), "a backward of its own .* differentiates what it"),
+    ],
+)
+def test_what_torch_has_no_form_for_is_told(function: Any, text: str) -> None:
+    program = lostwax.export(Calls(function), (torch.ones(2, requires_grad=True),))
+    with pytest.warns(UserWarning, match=text) as told:
+        made = to_torch(program)
+    assert told[0].filename == __file__
+    file = io.BytesIO()
+    torch.export.save(made, file)
+    loaded = torch.export.load(io.BytesIO(file.getvalue()))
+    for each in (made, loaded):
+        found = each.module()(torch.ones(2))
+        assert_same(found, (function(torch.ones(2))[0], 1))
 
 
 # --------------------------------------------------------------------------- conditions on a call
@@ -312,6 +422,56 @@ def test_containers_and_constants_are_what_they_are() -> None:
     assert type(found[0].other) is torch.return_types.topk
     assert found[2:] == (torch.float64, 3j)
     assert_runs_alike(made.module(), Classes(), args, {})
+
+
+def read_and_count(x: torch.Tensor, c: torch.Tensor) -> Any:
+    before = c.item() % 3  # nothing computes with it before the count goes on
+    c += 1
+    return x, before
+
+
+def overwrite(x: torch.Tensor, c: torch.Tensor) -> Any:
+    c.copy_(x)
+    return x * 2
+
+
+@pytest.mark.parametrize("function", [read_and_count, overwrite])
+@pytest.mark.parametrize("by", ["in memory", "in a file"])
+def test_torch_unflattens_what_reads_before_it_writes(function: Any, by: str) -> None:
+    """Its `unflatten` writes to an input as soon as the new value is there."""
+
+    def make_call() -> tuple[torch.Tensor, ...]:
+        return torch.full((2,), 5), torch.tensor([1, 1])[: 1 + (function is overwrite)]
+
+    class Module(nn.Module):
+        def forward(self, x: torch.Tensor, c: torch.Tensor) -> Any:
+            return function(x, c)
+
+    program = lostwax.export(Module(), make_call())
+    made = to_torch(program)
+    if by == "in a file":
+        file = io.BytesIO()
+        lostwax.save(program, file)
+        made = torch.export.load(io.BytesIO(file.getvalue()))
+    given, expected = make_call(), make_call()
+    assert_same(torch.export.unflatten(made)(*given), function(*expected))
+    assert_same(given, expected)
+
+
+def test_torch_knows_the_guards_of_the_program_and_no_others() -> None:
+    """What torch asks while views of sizes that vary are made, holds for the example alone."""
+
+    def parts(x: torch.Tensor) -> Any:
+        return x[1:], x.reshape(-1)[x.shape[0] :], x[:, 2:].t()
+
+    dims = ({0: lostwax.Dim("n", min=0), 1: lostwax.Dim("m", min=3)},)
+    made = to_torch(lostwax.export(parts, (torch.ones(6, 8),), dynamic_shapes=dims))
+    (node, *_) = made.graph.nodes
+    env = node.meta["val"].fake_mode.shape_env
+    assert len(env.guards) == len(made._guards_code)
+    assert {str(s): str(r) for s, r in env.var_to_range.items()} == {
+        str(s): str(r) for s, r in made.range_constraints.items() if s.is_Symbol
+    }
 
 
 def test_what_is_no_graph_is_refused() -> None:

@@ -28,11 +28,19 @@ from lostwax.interop.transformers.exporter import (
     LostwaxPteConfig,
     LostwaxPteExporter,
 )
-from lostwax.interop.transformers.runner import LostwaxPteRunner, LostwaxRunner
+from lostwax.interop.transformers.onnx import LostwaxOnnxConfig, LostwaxOnnxExporter
+from lostwax.interop.transformers.runner import (
+    LostwaxOnnxRunner,
+    LostwaxPteRunner,
+    LostwaxRunner,
+)
 
 __all__ = [
     "LostwaxConfig",
     "LostwaxExporter",
+    "LostwaxOnnxConfig",
+    "LostwaxOnnxExporter",
+    "LostwaxOnnxRunner",
     "LostwaxPteConfig",
     "LostwaxPteExporter",
     "LostwaxPteRunner",
@@ -42,3 +50,4 @@ __all__ = [
 register_caches()
 register_backend(LostwaxExporter, LostwaxRunner)
 register_backend(LostwaxPteExporter, LostwaxPteRunner)
+register_backend(LostwaxOnnxExporter, LostwaxOnnxRunner)

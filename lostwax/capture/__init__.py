@@ -4,20 +4,20 @@ The package is also the function `lostwax.capture(mod)`: Python gives both one n
 """
 
 import sys
-from types import ModuleType
 from typing import Any
 
 from lostwax.capture.export import export
+from lostwax.namespaces import CallableModule
 
 __all__ = ["export"]
 
 
-class _Callable(ModuleType):
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """A callable that runs a module through captured programs: `adaptive.capture`."""
+class _Callable(CallableModule):
+    @property
+    def _function(self) -> Any:
         from lostwax.capture.adaptive import capture
 
-        return capture(*args, **kwargs)
+        return capture
 
 
 sys.modules[__name__].__class__ = _Callable

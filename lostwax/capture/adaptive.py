@@ -18,9 +18,10 @@ from torch import nn
 from lostwax import logs
 from lostwax.capture.attempt import Attempt
 from lostwax.capture.example_call import ExampleCall
-from lostwax.capture.export import Request, capture_call
+from lostwax.capture.export import capture_call
 from lostwax.capture.heap.contents import Stream, restore_drawn_generators
 from lostwax.capture.python.functions_run import FunctionKeys, FunctionNotes, union, watch_functions
+from lostwax.capture.request import Request
 from lostwax.capture.shapes.dims import Auto, Hint, Static
 from lostwax.capture.shapes.marks import marks_of
 from lostwax.capture.shapes.reader import LeafEntries
@@ -171,7 +172,7 @@ class Captured:
         self._is_eager = len(self.eager) >= _MOST_IN_VAIN
         logs.dynamic.info("  the module itself runs: %s", why)
 
-    def _tell_of_unsure(self, why: str) -> None:
+    def _warn_of_unsure(self, why: str) -> None:
         """Warn, once for each reason, that the module itself runs: we would not notice a change of
         what we cannot compare."""
         if why not in self._unsure:
@@ -251,7 +252,7 @@ class Captured:
         None if we cannot compare the world."""
         world = self._world(self._ran)
         if world.unsure:
-            self._tell_of_unsure(world.unsure[0])
+            self._warn_of_unsure(world.unsure[0])
             return None
         streams = list(map(Stream, world.random))
 

@@ -1,20 +1,22 @@
 """How a call is captured: an `Attempt` says it. A `Retry` stops one, and says how the next differs.
 
-Who finds out in the middle of a capture that it should have begun otherwise raises a `Retry`. One
+Code that finds out during a capture that it should have begun otherwise raises a `Retry`. One
 loop makes one attempt after the other (`make_attempts`). Must not know how a capture works.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from lostwax.errors import find_own_error, note_made
 from lostwax.ir.data import Ref
 
 if TYPE_CHECKING:
     from lostwax.capture.flow.rewriting.recompile import FunctionKey, Plan
+    from lostwax.capture.shapes.constants import DeclaredConstant
     from lostwax.capture.shapes.spec import Spec
 
 T = TypeVar("T")
@@ -42,8 +44,7 @@ class SizeBranches:
         return SizeBranches(found, (*self.reasons, str(reason))) if found != self.lines else None
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(NamedTuple):
     """How a call is captured. By default as it is given."""
 
     spec: Spec | None = None
@@ -56,18 +57,24 @@ class Attempt:
     """These have the same sizes."""
     joined: tuple[Ref, ...] = ()
     """Two inputs, or state and an input, that become one tensor."""
-    plans: Mapping[FunctionKey, Plan] = field(default_factory=dict)
+    plans: Mapping[FunctionKey, Plan] = MappingProxyType({})
     """The functions whose control flow depends on data, and what is changed in them."""
-    kernels: Mapping[Any, Callable[..., Any]] = field(default_factory=dict)
+    kernels: Mapping[Any, Callable[..., Any]] = MappingProxyType({})
     """Fake kernels of custom operators that have none."""
     settled: SizeBranches | None = None
     """With `control_flow="sizes"`, the branches on sizes that the example decides."""
+    tells_exporting: bool = True
+    """Is code told that it is being exported, if it asks?"""
+    asked: list[str] | None = None
+    """The lines that ask it, noted by all attempts that come of this one."""
+    declared: Mapping[int, DeclaredConstant] = MappingProxyType({})
+    """The values of inputs that are declared to be constants, by the index of the leaf."""
 
     def decide_last_by_example(self, reason: BaseException) -> Attempt | None:
         """The example decides the branch on a size of which both ways were tried last; None if
         there is none."""
         found = None if self.settled is None else self.settled.decide_last_by_example(reason)
-        return None if found is None else replace(self, settled=found)
+        return None if found is None else self._replace(settled=found)
 
 
 class Retry(BaseException):

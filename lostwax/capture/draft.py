@@ -8,8 +8,8 @@ errors of lostwax name all that they found at once, with lines and fixes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from torch import nn
@@ -17,9 +17,11 @@ from torch._ops import OpOverload
 
 from lostwax.capture.attempt import Attempt
 from lostwax.capture.example_call import ExampleArgs, as_call
-from lostwax.capture.export import Request, capture_call
+from lostwax.capture.export import capture_call
 from lostwax.capture.observed import OperatorFault, OperatorWatch, calls_custom, copy_call
 from lostwax.capture.python.functions_run import let_watch
+from lostwax.capture.python.told_exporting import TellExporting
+from lostwax.capture.request import Request
 from lostwax.capture.shapes.collect import DynamicShapes
 from lostwax.capture.shapes.marks import find_attached_spec
 from lostwax.capture.state.root_module import forward_of
@@ -78,8 +80,11 @@ def draft_export(
     strict: bool = False,
     prefer_deferred_runtime_asserts_over_guards: bool = False,
     keep: Sequence[OpOverload] | Literal["composite"] = (),
+    constants: Collection[str] = (),
+    tell_exporting: TellExporting = "auto",
 ) -> ExportedProgram:
-    """Export, with declarations corrected where they do not hold.
+    """Export, with declarations corrected where they do not hold. The arguments are those of
+    `lostwax.export`.
 
     `program._report` says which those were and what was written in their place, and which numbers
     were baked in that the module reads beside its arguments; print it. The program is right for
@@ -98,6 +103,8 @@ def draft_export(
         preserved=preserve_module_call_signature,
         strict=strict,
         defers=prefer_deferred_runtime_asserts_over_guards,
+        constants=constants,
+        tell_exporting=tell_exporting,
     )
     watch = OperatorWatch()
     eager = copy_call(mod, request.args, request.kwargs)
@@ -114,7 +121,7 @@ def draft_export(
         report.dynamic_shapes = error.dynamic_shapes
         report.constraints = list(error.constraints)
         spec = request.read_shapes(report.dynamic_shapes, report.constraints)
-        return replace(attempt, spec=spec)
+        return attempt._replace(spec=spec)
 
     def stand_in(attempt: Attempt, error: MissingFakeRuleError) -> Attempt | None:
         """Let an operator return what it does in eager."""
@@ -124,7 +131,7 @@ def draft_export(
         if kernel is None or error.operator in attempt.kernels:
             return None
         report.failures.append(error)
-        return replace(attempt, kernels={**attempt.kernels, error.operator: kernel})
+        return attempt._replace(kernels={**attempt.kernels, error.operator: kernel})
 
     def capture_listing(undo: Undo) -> ExportedProgram:
         let_watch(reading, undo)

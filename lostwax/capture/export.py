@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,20 +20,18 @@ from torch._ops import OpOverload
 
 from lostwax import collector
 from lostwax.branches import OUTERMOST
-from lostwax.capture import caches
-from lostwax.capture.attempt import Amend, Attempt, SizeBranches, make_attempts
+from lostwax.capture.attempt import Amend, Attempt, make_attempts
 from lostwax.capture.example_call import (
     ExampleArgs,
-    ExampleCall,
     argument_names,
     as_call,
     check_leaves,
     flat_names,
     identifier,
     identifiers,
-    leaves_of,
     refuse_unbound,
 )
+from lostwax.capture.heap.holders import ModuleAttributes
 from lostwax.capture.heap.reach import Reach
 from lostwax.capture.inputs import CaptureInputs
 from lostwax.capture.module_calls import PreservedCalls
@@ -43,6 +40,7 @@ from lostwax.capture.patches import table as patches
 from lostwax.capture.patches.autograd_function import check_hooks
 from lostwax.capture.python import functions_run
 from lostwax.capture.python.assignments import line_that_reads
+from lostwax.capture.python.told_exporting import TellExporting, capture_as_told
 from lostwax.capture.relied_layouts import (
     assert_layouts,
     check_replaced_layouts,
@@ -50,9 +48,9 @@ from lostwax.capture.relied_layouts import (
     list_layouts,
 )
 from lostwax.capture.repeated_tensors import choose_program
+from lostwax.capture.request import Request
 from lostwax.capture.shapes.guards import SortedGuards, range_constraints, sort_guards
-from lostwax.capture.shapes.marks import find_attached_spec, marks_of
-from lostwax.capture.state.argument_containers import find_containers, tell_of_changes
+from lostwax.capture.state.argument_containers import find_containers, warn_of_changes
 from lostwax.capture.state.global_state import OutsideState
 from lostwax.capture.state.module_state import (
     KeptTensor,
@@ -76,7 +74,7 @@ from lostwax.capture.trace.grad_marks import (
 from lostwax.capture.trace.gradient_steps import give_own_leaf
 from lostwax.capture.trace.python_questions import refuse_version
 from lostwax.capture.trace.refusals import refuse_caught, refuse_failed
-from lostwax.capture.trace.single_step_composites import Kept, read_keep
+from lostwax.capture.trace.single_step_composites import read_keep
 from lostwax.capture.trace.tracer import Tracer, UserPython
 from lostwax.errors import (
     LostwaxError,
@@ -87,7 +85,7 @@ from lostwax.fake import autocast
 from lostwax.fake.mode import retire
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
-from lostwax.ir.data import TAKEN_APART, ModuleCallSignature
+from lostwax.ir.data import TAKEN_APART, Assumption, ModuleCallSignature, Settings
 from lostwax.ir.declared import read_declared
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import call_paths, leaf_paths, unflatten_leaves
@@ -114,8 +112,8 @@ from lostwax.sym.numbers.real import Real
 from lostwax.undo.undo import Undo, run_and_undo
 
 if TYPE_CHECKING:
+    from lostwax.capture.caches import RecordedCall
     from lostwax.capture.shapes.collect import DynamicShapes
-    from lostwax.capture.shapes.spec import Spec
 
 FAMILIES.load_common()
 
@@ -132,22 +130,27 @@ def export(
     constraints: Sequence[str] = (),
     keep: Sequence[OpOverload] | Literal["composite"] = (),
     control_flow: Literal["capture", "refuse", "sizes"] = "capture",
+    constants: Collection[str] = (),
+    tell_exporting: TellExporting = "auto",
 ) -> ExportedProgram:
-    """Capture a module, a function or a method into a functional ATen program.
+    """Capture `mod`, a module, a function or a method, into a functional ATen program.
 
     `args` and `kwargs` are an example call; tensors stand for all tensors of their size, Python
     values are baked in, but for what `dynamic_shapes` declares to vary (`Dim`). `constraints` are
     relations between dims, `"seq % 8 == 0"`. `keep` names composite operators
     (`[torch.ops.aten.linear.default]`) that stay single nodes; `"composite"`: all that torch.export
-    keeps. `preserve_module_call_signature` names
-    submodules (`"layers.0"`) whose arguments and results `module_call_graph` is to describe. With
-    `prefer_deferred_runtime_asserts_over_guards` each call is checked for relations between Dims
-    that `dynamic_shapes` does not state, instead of an error here. Python's `if`, `while` and
-    `for` that depend on data become `cond` and `while_loop`; with `control_flow="sizes"` so do
-    those that ask about declared sizes; with `"refuse"` they are an error. With `strict`, what the
-    module's Python does beside its tensors is refused: it must change no object that was there
-    before, read nothing outside, and give the same program twice.
-    The module is not changed, nothing is computed and no weight is copied.
+    keeps. `preserve_module_call_signature` names submodules (`"layers.0"`) whose arguments and
+    results `module_call_graph` is to describe. With `prefer_deferred_runtime_asserts_over_guards`
+    each call is checked for relations between Dims that `dynamic_shapes` does not state, instead of
+    an error here. Python's `if`, `while` and `for` that depend on data become `cond` and
+    `while_loop`; with `control_flow="sizes"` so do those that ask about declared sizes; with
+    `"refuse"` they are an error. `constants` names inputs, `{"grid"}` or `{"batch['grid']"}`, whose
+    values stay those of the example: Python may read them, and each call is checked.
+    `tell_exporting` is what code is told that asks whether it is being exported: yes, and no if
+    that is refused; with `"compare"` also if it gives other values for the example. With `strict`,
+    what the module's Python does beside its tensors is refused: it must change no object that was
+    there before, read nothing outside, and give the same program twice. The module is not changed,
+    nothing is computed (but with `"compare"`) and no weight is copied.
     """
     request = Request(
         mod,
@@ -157,56 +160,10 @@ def export(
         control_flow=control_flow,
         strict=strict,
         defers=prefer_deferred_runtime_asserts_over_guards,
+        constants=constants,
+        tell_exporting=tell_exporting,
     )
     return capture_call(request, request.first_attempt(dynamic_shapes, constraints))
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be exported. It stays the same from attempt to attempt."""
-
-    mod: nn.Module | Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    keep: Kept = frozenset()
-    """The composite operators that stay single nodes."""
-    preserved: Sequence[str] = ()
-    """The submodules whose calls the program describes."""
-    control_flow: str = "capture"
-    strict: bool = False
-    defers: bool = False
-    """Are relations between Dims that nobody declared checked at each call?"""
-
-    def __post_init__(self) -> None:
-        if self.control_flow not in ("capture", "refuse", "sizes"):
-            kinds = '"capture", "sizes" or "refuse"'
-            raise ValueError(f"control_flow= takes {kinds}, not {self.control_flow!r}")
-
-    def first_attempt(self, dynamic_shapes: Any, constraints: Sequence[str] = ()) -> Attempt:
-        """The call as it is given, with what is declared to vary."""
-        declared = find_attached_spec(forward_of(self.mod), dynamic_shapes)
-        spec = self.read_shapes(declared, constraints)
-        splits = self.control_flow == "sizes" and spec is not None
-        return Attempt(spec, settled=SizeBranches() if splits else None)
-
-    def read_shapes(self, dynamic_shapes: Any, constraints: Sequence[str]) -> Spec | None:
-        """The sizes and numbers that vary; None if nothing does."""
-        leaves = leaves_of(self.args, self.kwargs)
-        has_marks = any(isinstance(x, torch.Tensor) and marks_of(x) for x in leaves)
-        if dynamic_shapes is None and not constraints and not has_marks:
-            return None
-        from lostwax.capture.shapes.spec import resolve_spec
-
-        spec = resolve_spec(dynamic_shapes, self.mod, self.args, self.kwargs, constraints)
-        spec.defers = self.defers
-        return spec
-
-    def name_tensors(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        """The tensors of the example and of the module, for errors to speak of."""
-        call = ExampleCall(self.mod, self.args, self.kwargs)
-        inputs = zip(call.paths(), call.leaves, strict=True)
-        given = {path: leaf for path, leaf in inputs if isinstance(leaf, torch.Tensor)}
-        return given, {**self.mod.state_dict()} if isinstance(self.mod, nn.Module) else {}
 
 
 # ------------------------------------------------------------------------------------ the attempts
@@ -219,7 +176,8 @@ def capture_call(request: Request, attempt: Attempt, *amend: Amend) -> ExportedP
 
     def work(undo: Undo) -> ExportedProgram:
         collector.pause(undo.add)
-        return make_attempts(partial(_make_attempt, request), attempt, (*flow, *amend))
+        one_way = partial(_make_one_way, request, (*flow, *amend))
+        return capture_as_told(one_way, attempt, request.tell_exporting)
 
     with one_at_a_time, collect_errors():  # an export within another's module is its own affair
         try:
@@ -232,6 +190,10 @@ def capture_call(request: Request, attempt: Attempt, *amend: Amend) -> ExportedP
             if not isinstance(error, LostwaxError):
                 explain_error(error, *request.name_tensors())
             raise shown  # noqa: B904
+
+
+def _make_one_way(request: Request, amend: Sequence[Amend], attempt: Attempt) -> ExportedProgram:
+    return make_attempts(partial(_make_attempt, request), attempt, amend)
 
 
 def _amend_flow(attempt: Attempt, error: BaseException) -> Attempt | None:
@@ -292,6 +254,9 @@ class Capture:
         provenance = Provenance(self.state.paths, self.calls if request.preserved else None)
         self.tracer = Tracer(provenance, keep=request.keep, tracked=attempt.tracked)
         self.tracer.kernels = attempt.kernels
+        self.tracer.tells_exporting = attempt.tells_exporting
+        if attempt.asked is not None:
+            self.tracer.asked_exporting = attempt.asked
         self.calls.tracer = self.tracer
         self.grad = torch.is_grad_enabled()
         self.settings = settings_now()
@@ -319,6 +284,10 @@ class Capture:
             self.symbols = Symbols(self.env, attempt.spec, self.leaves, own, attempt.agreed)
         self.attempt = attempt
         self.was_alone = is_alone()
+        self.declared: list[Assumption] = []
+        """What inputs must be that are constants."""
+        self.first_step = 0
+        """How many steps there were before the module was called."""
         self.refusals: list[BaseException] = []
         """What of ours was raised, also where the user's code caught it."""
         self.retiring = True
@@ -330,6 +299,7 @@ class Capture:
         self.tracer.forget()  # the program's fakes keep the tracer alive
         # Questions that are put to these fakes from now on do not concern the program.
         self.tracer.gradients.differentiable = self.tracer.gradients.enabled = False
+        self.env.before_hint = None
         return program if type(self.root) is not nn.Module else _drop_unused_state(program)
 
     def _run(self, undo: Undo) -> ExportedProgram:
@@ -345,22 +315,23 @@ class Capture:
         args, kwargs = unflatten_leaves(inputs.call_leaves, self.in_spec)
         arguments = zip(self.argument_names, (*args, *kwargs.values()), strict=False)
         containers = find_containers(arguments)
-        # Before caught calls are in the modules.
-        reach = self.reach = Reach(self.call, self.state.modules, (args, kwargs))
         tracer.provenance.catch_calls(self.state.modules, undo)
+        attributes = ModuleAttributes(self.state.modules)
+        reach = self.reach = Reach(self.call, attributes, (args, kwargs))
         outside = OutsideState(reach, self.state.modules, undo)
-        self.state.replace(inputs.fakes, outside.places, undo)
+        self.state.replace(attributes, inputs.fakes, outside.places, undo)
         tracer.python = UserPython(self.state.modules, reach, outside)
         patches.apply(tracer, reach, self.state.modules, undo)
         around = autocast.is_entered()
         with tracer:
+            self._assume_constants()
             with collect_errors() as seen, tracer.provenance.watch_calls(sys._getframe()):
                 self.refusals = seen
                 out = self._compute_result(args, kwargs)
             refuse_caught(seen)
             autocasting.check(tracer, around)
             inputs.check_gradients(reach.functions)
-            tell_of_changes(containers, reach.functions)
+            warn_of_changes(containers, reach.functions)
             if tracer.outside.state_views:
                 self._check_versions()
             outputs, self.out_spec = _flatten_result(out)
@@ -371,8 +342,17 @@ class Capture:
             program = self._make_program(outputs)
             if kept:
                 self._check_caches(kept, outputs)
-        outside.is_told = True
+        outside.warns_of_values = True
         return program
+
+    def _assume_constants(self) -> None:
+        if self.attempt.declared:
+            from lostwax.capture.shapes.constants import assume_constants, list_values
+
+            with self.tracer.provenance.watch_calls(sys._getframe()):
+                assume_constants(self.tracer, self.attempt.declared, self.inputs.call_leaves)
+            self.declared = list_values(self.attempt.declared)
+            self.first_step = len(self.tracer.region.steps)
 
     def _compute_result(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """Call the module."""
@@ -388,17 +368,17 @@ class Capture:
             raise
 
     def _find_changes(self, outputs: list[Any]) -> list[KeptTensor]:
-        """Find the state that the call replaced, and check that a program can replace it. Returns
-        other tensors that the call left in modules."""
+        """Find and check the state that the call replaced; other tensors it left in modules."""
         tracer, inputs = self.tracer, self.inputs
         read = [tensor for tensor, _ in (*tracer.outside.constants, *tracer.outside.state_views)]
         read += [out for out in outputs if is_from_outside(out)]
-        self.reassigned, kept = self.state.find_changes(inputs.fakes, read, self.reach.functions)
+        constants, ran = tracer.outside.map_constants(), self.reach.functions
+        self.reassigned, kept = self.state.find_changes(inputs.fakes, read, ran, constants)
         replaced = inputs.find_replaced(self.reassigned)
         inputs.check_replaced(replaced, outputs)
         inputs.check_ties(self.reassigned, outputs, self.reach.functions)
         check_replaced_layouts(tracer, inputs, replaced, outputs)
-        self._tell_of_objects(outputs)
+        self._warn_of_objects(outputs)
         self._copy_literals([each.held for each in replaced])
         return kept
 
@@ -413,7 +393,7 @@ class Capture:
             results = zip(outputs, leaf_paths(self.out_spec, "the result"), strict=True)
             keep_own_leaves(results, tracer.value_of, partial(give_own_leaf, tracer))
 
-    def _tell_of_objects(self, outputs: list[Any]) -> None:
+    def _warn_of_objects(self, outputs: list[Any]) -> None:
         """Note results and state for which the identity of the object may matter: a caller might
         change the object itself (`m.view.data = ...`), and a program returns only values."""
         if any(is_from_outside(out) and self.inputs.is_view_of_state(out) for out in outputs):
@@ -436,12 +416,15 @@ class Capture:
         shared = [each for each in kept if each.is_shared]
         if shared:
             raise kept_tensor_error(shared[0], "it belongs to a class, and to all modules of it")
+        from lostwax.capture.caches import NotACache, check_cache
+
         tensors = [self.tracer.adopt(each.tensor) for each in kept]
         try:
             first = self._record_call(outputs, self.out_spec)
-            inputs = self.inputs.named_tensors()
-            unread = caches.check_cache(self.tracer, tensors, inputs, first, self._run_again)
-        except caches.NotACache as reason:
+            first = first._replace(steps=first.steps[self.first_step :])
+            inputs = self._name_varying_inputs()
+            unread = check_cache(self.tracer, tensors, inputs, first, self._run_again)
+        except NotACache as reason:
             raise kept_tensor_error(kept[0], str(reason)) from None
         for each, tensor in zip(kept, tensors, strict=True):
             if any(tensor is other for other in unread):
@@ -449,7 +432,14 @@ class Capture:
                     raise kept_tensor_error(each, "it depends on inputs, and state_dict() shows it")
                 warn_of_unread_cache(each, self.reach.functions)
 
-    def _run_again(self) -> caches.RecordedCall:
+    def _name_varying_inputs(self) -> dict[Value, str]:
+        """The tensors of a call that may be others in the next one, with their names."""
+        leaves = [self.inputs.call_leaves[i] for i in self.attempt.declared]
+        fixed = {self.inputs.initial[id(leaf)] for leaf in leaves}
+        named = self.inputs.named_tensors()
+        return {value: name for value, name in named.items() if value not in fixed}
+
+    def _run_again(self) -> RecordedCall:
         """Make the call that would come next."""
         args, kwargs = unflatten_leaves(self.inputs.call_leaves, self.in_spec)
         with self.tracer.provenance.watch_calls(sys._getframe()):
@@ -460,16 +450,18 @@ class Capture:
         self.tracer.maybe_views.settle(self.env, run.steps, run.results)
         return run
 
-    def _record_call(self, outputs: list[Any], structure: pytree.TreeSpec) -> caches.RecordedCall:
+    def _record_call(self, outputs: list[Any], structure: pytree.TreeSpec) -> RecordedCall:
+        from lostwax.capture.caches import HeldObjects, RecordedCall
+
         tracer = self.tracer
-        held, writes = caches.HeldObjects(tracer, self.root), bool(self._mutations())
+        held, writes = HeldObjects(tracer, self.root), bool(self._mutations())
         results = [self._logged_result(o) for o in outputs]
         needed = layouts_relied_on(tracer, self.inputs.named_tensors(), results)
         layouts = frozenset((value, offset, exact) for value, _, offset, exact in needed)
         tensors = [tracer.adopt(o) if isinstance(o, torch.Tensor) else None for o in outputs]
         roots = [None if t is None else t.tracked.root for t in tensors]
         steps = tracer.region.steps
-        return caches.RecordedCall(steps, results, roots, structure, layouts, writes, held)
+        return RecordedCall(steps, results, roots, structure, layouts, writes, held)
 
     def _more_outputs(self) -> list[tuple[tuple[OutputKind, str | None], Value]]:
         """The outputs of the program after the results."""
@@ -529,17 +521,22 @@ class Capture:
             ),
             example_inputs=(self.args, self.kwargs),
             guards=order_guards([*promises, *guards.on_call]),
-            settings=self.settings,
+            settings=self._note_asked(),
             training=None if type(self.state.root) is nn.Module else self.state.root.training,
-            assumptions=(*assumed, *layouts),
+            assumptions=(*self.declared, *assumed, *layouts),
             reads_views=not self.tracer.layout_assumptions.relies_on_view,
         )
+
+    def _note_asked(self) -> Settings:
+        """How torch was set, and what code was told that asked whether it is exported."""
+        told, asked = self.attempt.tells_exporting, (*self.tracer.asked_exporting,)
+        return self.settings._replace(exporting=told, asked=asked)
 
     def _sort_guards(self) -> SortedGuards:
         unnamed = self.symbols.unnamed if self.symbols else frozenset()
         defers = self.symbols is not None and self.symbols.spec.defers
-        steps = self.tracer.region.steps
-        found = sort_guards(self.env, self.tracer.origins, steps, unnamed, defers)
+        origins, steps = self.tracer.origins, self.tracer.region.steps
+        found = sort_guards(self.env, origins, steps, unnamed, defers)
         if found.violations and self.symbols:
             from lostwax.capture.shapes.violations import violation_error
 
@@ -668,8 +665,7 @@ OUTERMOST.add(Capture._compute_result.__code__)
 def _drop_unused_state(program: ExportedProgram) -> ExportedProgram:
     """The program of a function, without state that it does not read."""
     inputs = zip(program.graph.nodes, program.graph_signature.input_specs, strict=False)
-    is_whole = all(n.users for n, spec in inputs if spec.kind in (_PARAMETER, _BUFFER))
-    if is_whole:
+    if all(n.users for n, spec in inputs if spec.kind in (_PARAMETER, _BUFFER)):
         return program
     from lostwax.ir.passes.transforms.unused import UnusedState
 

@@ -380,11 +380,11 @@ class CaptureInputs:
         given = {
             self._roots[id(fake)] for _, _, fake in self.own_inputs() if id(fake) in self._roots
         }
-        find_told_apart = tracer.observer.questions.find_told_apart
+        find_distinguished = tracer.observer.questions.find_distinguished
         for (slot, root), group in zip(held, map(groups.__getitem__, first), strict=True):
             for what, is_seen in self._find_tied(slot, root, held, results, written):
                 others = given if what == _RESULT else group  # which may be passed in again
-                asked = None if is_seen else find_told_apart(group, others, ties.list_shown)
+                asked = None if is_seen else find_distinguished(group, others, ties.list_shown)
                 if is_seen or asked is not None:
                     line = line_that_sets(slot.name.rpartition(".")[2], ran)
                     state_views.refuse_tied(slot.kind, slot.name, what, line, asked)
@@ -398,7 +398,7 @@ class CaptureInputs:
         results: Sequence[FakeTensor],
         written: Collection[StateSlot],
     ) -> Iterator[tuple[str, bool]]:
-        """What may be one with state whose root is this; and may somebody write to it?"""
+        """What may share memory with state that has this root, and whether it may be written to."""
         ties, is_written = self.tracer.sharing.ties, slot in written
         for each in ties.list_shown(root) if root in ties else ():
             if each.kind in ("the input", "the constant"):

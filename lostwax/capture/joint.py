@@ -16,7 +16,8 @@ from torch import nn
 
 from lostwax.capture.attempt import Attempt
 from lostwax.capture.example_call import ExampleArgs, as_call
-from lostwax.capture.export import Capture, Request
+from lostwax.capture.export import Capture
+from lostwax.capture.request import Request
 from lostwax.capture.shapes.collect import DynamicShapes
 from lostwax.capture.shapes.marks import find_attached_spec
 from lostwax.capture.shapes.spec import Spec, resolve_spec
@@ -48,7 +49,9 @@ def export_joint(
     dynamic_shapes: DynamicShapes = None,
     keep: Any = (),
 ) -> ExportedProgram:
-    """Capture a module's forward and backward into one functional program.
+    """Capture the forward and the backward of `mod` into one functional program.
+
+    `args`, `kwargs` and `dynamic_shapes` are those of `lostwax.export`.
 
     What is differentiated is one of: the module's only result, a scalar; the result number
     `loss_index` (of the flat results); what `loss` makes of the result, and then the program
@@ -133,7 +136,7 @@ class _JointCapture(Capture):
         if not 0 <= self.loss_index < len(leaves):
             raise JointError(
                 f"loss_index={self.loss_index}, but the module returns {len(leaves)} values:\n"
-                f"{_list_values(leaves, paths)}"
+                f"{_list_values(leaves, paths)}\n  instead: loss_index=0, or another of these"
             )
         found = leaves[self.loss_index]
         if not isinstance(found, torch.Tensor) or found.ndim or found.is_complex():

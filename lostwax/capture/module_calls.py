@@ -136,5 +136,8 @@ def _unknown_error(path: str, known: list[str]) -> UnknownModuleError:
         else "it has none"
     )
     return UnknownModuleError(
-        f"preserve_module_call_signature: the module has no submodule {path!r}; {hint}", path
+        f"preserve_module_call_signature: the module has no submodule {path!r}; {hint}\n"
+        "  why: modules are found by their paths, as named_modules() lists them\n"
+        f"  instead: preserve_module_call_signature=({(close or known or [''])[0]!r},)",
+        path,
     )

@@ -52,7 +52,7 @@ class OperatorFault:
 
 
 def calls_custom(program: ExportedProgram) -> bool:
-    """Has the program operators that somebody else has written?"""
+    """Has the program operators that neither torch nor lostwax defines?"""
     nodes = all_nodes(program.graph_module)
     return any(_is_custom(each) for n in nodes for each in (n.target, *n.args[:1]))
 

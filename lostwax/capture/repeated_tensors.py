@@ -31,9 +31,9 @@ def choose_program(
     asked = _find_asked(made)
     try:  # the module's own code may raise anything: then it matters
         if same_pairs(made):
-            return _take_apart(made, capture, replace(attempt, apart=True))
+            return _take_apart(made, capture, attempt._replace(apart=True))
         if len(asked) == 1 and not made.range_constraints:
-            one = capture(replace(attempt, joined=asked[0].of))
+            one = capture(attempt._replace(joined=asked[0].of))
             if _compute_the_same(one, made):
                 return _without(made, asked)
     except Exception:
@@ -51,7 +51,7 @@ def _take_apart(
     if len(asked) > 1 or not _compute_the_same(one, found):
         return one
     if one.range_constraints:
-        found = capture(replace(attempt, agreed=False))
+        found = capture(attempt._replace(agreed=False))
     return _without(found, asked)
 
 

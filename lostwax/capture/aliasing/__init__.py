@@ -1,1 +1,1 @@
-"""Views and writes of the user's program: who shares memory with whom, and on which layouts."""
+"""Views and writes of the user's program: which tensors share memory, which layouts matter."""

@@ -26,7 +26,7 @@ PASSING_ON.add(__file__)
 
 
 class MergedAttributes:
-    """The tensors of one capture of which data decide what is on them."""
+    """The tensors of one capture whose attributes depend on data."""
 
     def __init__(self) -> None:
         self._names: ByIdentity[Held, list[tuple[set[str], MergeSite | None]]] = ByIdentity()
@@ -50,11 +50,11 @@ class MergedAttributes:
             self._several.setdefault(each, by)
 
     def is_one_of_several(self, tensor: torch.Tensor) -> bool:
-        """May it be another tensor, too?"""
+        """May it be another tensor in eager?"""
         return bool(self._several) and read_attributes(tensor) in self._several
 
     def find_names(self, tensor: torch.Tensor) -> set[str]:
-        """What may be on a tensor, and is not."""
+        """The attributes that a tensor may have in eager, and does not have here."""
         held = read_attributes(tensor) if self._names else {}
         return {name for names, _ in self._names.get(held) or () for name in names - held.keys()}
 
@@ -77,7 +77,7 @@ class MergedAttributes:
             raise error
 
     def check_put(self, tensor: torch.Tensor, name: str) -> None:
-        """Python puts something on a tensor, or takes it away."""
+        """Python sets an attribute of a tensor, or deletes it."""
         if self.is_one_of_several(tensor):
             error = CaptureError.here(
                 f"{name} is set on a tensor, and data decide which tensor it is",
@@ -91,7 +91,7 @@ class MergedAttributes:
 
 
 def watch_tensors(undo: Undo) -> None:
-    """From here on fakes tell what Python puts on them, and what it takes away."""
+    """From here on fakes report which attributes Python sets on them, and deletes."""
     for name, telling in (("__setattr__", _put), ("__delattr__", _take)):
         undo.add(partial(setattr, FakeTensor, name, getattr(FakeTensor, name)))
         setattr(FakeTensor, name, telling)
@@ -111,5 +111,5 @@ def _take(self: FakeTensor, name: str) -> None:
 
 
 def list_attributes(tensor: torch.Tensor) -> list[tuple[str, Any]]:
-    """What users have put on a tensor."""
+    """The attributes that users have set on a tensor."""
     return select_attributes(read_attributes(tensor))

@@ -21,7 +21,7 @@ from lostwax.memory import byte_span
 
 
 class Memory(NamedTuple):
-    """Where something lies."""
+    """A range of memory."""
 
     start: int
     end: int

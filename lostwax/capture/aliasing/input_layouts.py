@@ -3,7 +3,8 @@
 Operators give the same values whatever the strides of their arguments. But a program captured from
 `x.as_strided(...)`, from Python that asks for strides, or from a write to `x.contiguous()` holds
 for inputs with the example's strides only. Here such places are noted; at the end they tell which
-inputs must be checked when the program runs. Must not build nodes.
+inputs must be checked when the program runs. What lies otherwise in eager where data say so (what
+a branch or loop returns) is refused there. Must not build nodes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from lostwax.errors import CaptureError
 from lostwax.fake.asked_tensor import UNSURE_STRIDE
 from lostwax.ir.trace.log import Step, Value, values_of
 from lostwax.ir.trace.views import Root, Tracked, walk_views
@@ -22,7 +24,7 @@ from lostwax.ops.traits import Trait
 
 
 class LayoutNote(NamedTuple):
-    """Something was decided by the layout of a tensor."""
+    """A decision that the layout of a tensor has made."""
 
     root: Root
     value: Value
@@ -75,6 +77,9 @@ class LayoutAssumptions:
         """Was something written through a `view`, or behind one that was read later?"""
         self._overwritten: dict[Value, tuple[Root, Value]] = {}
         """For a value that replaced all of another, and has a layout of its own: the other."""
+        self._decided_by_data: dict[Value, tuple[str, bool]] = {}
+        """What lies in eager as data decide: by which branch or loop, and whether that is more than
+        its place in the storage."""
 
     def note(
         self,
@@ -99,6 +104,10 @@ class LayoutAssumptions:
     def note_passed_on(self, root: Root, other: Root) -> None:
         """`other`, the result of a branch or loop, is in eager the same tensor as `root`."""
         self.notes += [n._replace(other=other) for n in self.notes if n.other is root]
+
+    def note_decided_by_data(self, value: Value, what: str, has_strides: bool) -> None:
+        """A branch or loop returns this, or hands it on, in one layout; eager has several."""
+        self._decided_by_data[value] = what, has_strides
 
     def note_view(self, value: Value) -> None:
         """A write shows that a `view` of this value shares its memory."""
@@ -128,6 +137,9 @@ class LayoutAssumptions:
                 for value in self._layout_sources(note.value):
                     if value in inputs:
                         found.setdefault(value, []).append(note)
+                    what, has_strides = self._decided_by_data.get(value, ("", False))
+                    if has_strides or (what and note.needs_offset):
+                        raise _refuse_asked(note, what)
         return found
 
     def _layout_sources(self, value: Value) -> Iterator[Value]:
@@ -142,13 +154,22 @@ class LayoutAssumptions:
             if each in self._overwritten:
                 left.append(self._overwritten[each][1])
             step = each.step
-            if step is None:
+            if step is None or each in self._decided_by_data:
                 yield each
             elif not _has_own_layout(step.target, step.kwargs):
                 first = has_trait(step.target, Trait.AS_FIRST)
                 left.extend(
                     values_of(step.args[:1] if first else [step.args, *step.kwargs.values()])
                 )
+
+
+def _refuse_asked(note: LayoutNote, what: str) -> CaptureError:
+    return CaptureError(
+        f"{note.what} asks how a tensor lies in memory, and data decide that in {what}.\n"
+        f"  at {note.where}\n"
+        "  why: the program has one layout there, and eager another one for each way\n"
+        "  instead: let what goes in, or both sides, lie alike in memory, x.contiguous()"
+    )
 
 
 def _follows_layout(value: Value, other: Value) -> bool:

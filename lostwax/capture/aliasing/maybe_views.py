@@ -65,7 +65,7 @@ def _is_row_major(t: TensorType) -> bool:
 
 
 class MaybeViews:
-    """The doubts of one capture, and the writes that may show them."""
+    """The copies of one capture that may be views, and the writes that would show it."""
 
     def __init__(self) -> None:
         self._doubts: list[MaybeView] = []
@@ -101,7 +101,7 @@ class MaybeViews:
         self._handed.setdefault(other, []).append((root, root.value))
 
     def settle(self, env: ShapeEnv, steps: Sequence[Step], outputs: Sequence[Any]) -> None:
-        """When the trace is over: decide the doubts that matter, by guards at the user's lines."""
+        """When the trace is over, decide which of them are views, by guards at the user's lines."""
         if not (self._writes or self._changes):
             return
         from lostwax.capture.aliasing.timeline import Timeline
@@ -137,7 +137,7 @@ class MaybeViews:
         return False
 
     def _find_sharing(self, doubt: MaybeView, root: Root) -> dict[Root, list[Value]]:
-        """What may share memory with a root because of the other doubts, each with its values."""
+        """What may share memory with a root because of the other copies, each with its values."""
         found: dict[Root, list[Value]] = {root: []}
         left = [root]
         while left:

@@ -34,6 +34,26 @@ def check(func: OpOverload, target: FakeTensor, operands: Iterable[Any]) -> None
             check(func, target, each)
 
 
+def check_apart(func: OpOverload, targets: list[FakeTensor]) -> None:
+    """May the call write to all of these? Not where two are one memory: a functional program
+    computes both from what was there before, eager computes the second from the first."""
+    if len({each.fake_storage for each in targets}) == len(targets):
+        return
+    for number, one in enumerate(targets):
+        for other in targets[:number]:
+            if other.fake_storage is one.fake_storage and _may_overlap(one, other):
+                raise CaptureError.here(
+                    f"{func} writes to two tensors that share memory",
+                    why="what it leaves would depend on the order of its writes",
+                    instead="write to a copy of one of them, x.clone()",
+                )
+
+
+def _may_overlap(one: FakeTensor, other: FakeTensor) -> bool:
+    a, b = one.fake_type.at_example(), other.fake_type.at_example()
+    return a is None or b is None or overlap(a, b)
+
+
 def _check_pair(func: OpOverload, target: FakeTensor, read: FakeTensor) -> None:
     traits = operator(func).traits
     if read.fake_type.ndim == 0 and Trait.READS_NUMBER_FIRST in traits:

@@ -22,7 +22,7 @@ def refuse_merged(site: MergeSite | None, what: str, *, why: str, instead: str) 
 
 
 class TensorSharing:
-    """What one capture knows of them."""
+    """The tensors of one capture that may share memory with others."""
 
     __slots__ = ("attributes", "maybe_shared", "merge_site_of", "ties")
 
@@ -32,9 +32,9 @@ class TensorSharing:
         self.merge_site_of: dict[Root, MergeSite] = {}
         """In which `if` of Python's that is so."""
         self.ties = Ties()
-        """Which of them may be one."""
+        """Which of them may be the same tensor."""
         self.attributes = MergedAttributes()
-        """What users have put on them."""
+        """The attributes that users have set on them."""
 
     def check_written(self, root: Root) -> None:
         """Refuse a write to a tensor that may share memory."""
@@ -48,7 +48,7 @@ class TensorSharing:
             )
 
     def check_apart(self, one: Root, other: Root) -> None:
-        """Check that two tensors which are asked to be the same are two in eager, too."""
+        """Check that two tensors are two in eager, too: Python asks whether they are one."""
         shared, is_handed = self.maybe_shared, IN_LOOP in (one.kind, other.kind)
         if one is not other and (is_handed or (one in shared and other in shared)):
             by = "a loop on data hands on" if is_handed else f"{shared[one]} returns"

@@ -146,7 +146,7 @@ def refuse_old_shown(root: Root) -> NoReturn:
 def refuse_tied(
     kind: str, name: str, other: str, line: Location | None, asked: Location | str | None
 ) -> NoReturn:
-    """`asked`: where they are told apart, if that is why."""
+    """`asked`: where the code distinguishes them, if that is why."""
     at = "" if line is None else f"\n  at {line}"
     why = "where they are, what is written to one later shows in the other; a program keeps two"
     instead = f"clone it, self.{name} = x.clone(), or return x.clone(); or write into it, "

@@ -15,7 +15,7 @@ from lostwax.ir.trace.views import Root
 
 
 class Ties:
-    """Which tensors those of one capture are in eager."""
+    """Which tensors of one capture are the same object in eager, by the way a call takes."""
 
     def __init__(self) -> None:
         self._ways: dict[Root, dict[Any, list[Root]]] = {}
@@ -41,7 +41,7 @@ class Ties:
         return root in self._ways
 
     def list_shown(self, root: Root) -> Iterator[Root]:
-        """All that it may be."""
+        """All tensors that it may be in eager."""
         seen, left = {root}, [root]
         while left:
             at = left.pop()
@@ -61,7 +61,7 @@ class Ties:
         return found
 
     def may_be_one(self, one: Root, other: Root) -> bool:
-        """Is there a way on which the two are one?"""
+        """Is there a way through the program on which the two are the same tensor?"""
         return self._meet(one, other, set())
 
     def _meet(self, one: Root, other: Root, seen: set[tuple[Root, Root]]) -> bool:

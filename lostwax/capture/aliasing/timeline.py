@@ -17,7 +17,7 @@ from lostwax.ir.trace.log import InnerGraph, Operands, Step, StepPosition, Value
 
 
 class TimeSpan(NamedTuple):
-    """The times at which something may happen."""
+    """The times at which something may happen when the program runs."""
 
     first: int
     last: int
@@ -52,7 +52,7 @@ class Timeline:
         return _take(begins, moment.before)
 
     def find_read(self, since: TimeSpan) -> Iterator[Value]:
-        """What is read then and later."""
+        """What the program reads at that time and later."""
         for span, values in self._reads:
             if since.can_precede(span):
                 yield from values

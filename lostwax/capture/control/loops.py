@@ -75,6 +75,9 @@ class Loop:
         """The tensors and buffers that are handed on because the body writes to them."""
         self._sizes = LoopCarriedSizes(tracer.shape_env, what)
         self._names: Sequence[str] = ()
+        self._moved: dict[Value, bool] = {}
+        """What lies elsewhere in memory than the tensor that the loop begins with in eager, and
+        whether it has other strides."""
 
     # -------------------------------------------------------------------------------------- inputs
 
@@ -129,7 +132,9 @@ class Loop:
             "memory_format": torch.preserve_format if t.is_dense else torch.contiguous_format
         }
         with self.tracer.assume_grad(True):  # it is only moved
-            return self.tracer.evaluate(aten.clone.default, (fake,), options)  # type: ignore[no-any-return]
+            moved: FakeTensor = self.tracer.evaluate(aten.clone.default, (fake,), options)
+        self._moved[self.tracer.value_of(moved)] = not t.is_dense
+        return moved
 
     def _new_tensor(self, given: Value, t: TensorType, **of: Any) -> Slot:
         t = t.replace(offset=0) if t.offset != 0 else t
@@ -138,7 +143,14 @@ class Loop:
         if self.tracer.gradients.differentiable and can_have_gradient:
             _require_gradient(fake, True)
         root = make_root(fake, None, None, IN_LOOP, "value")
+        self._note_moved(given, root.value)
         return Slot(given, root.value, fake, **of)
+
+    def _note_moved(self, given: Any, value: Value) -> None:
+        """In eager this lies as what the loop begins with, or follows that."""
+        if given in self._moved:
+            layouts = self.tracer.layout_assumptions
+            layouts.note_decided_by_data(value, self.what, self._moved[given])
 
     def _new_number(self, given: Any, lo: int | None, hi: int | None) -> Slot:
         origin = f"a number that {self.what} hands on"
@@ -399,6 +411,9 @@ class Loop:
         what the loop began with. `kept`: whose memory results show in eager, beside their own."""
         self._note_handed(body.roots)
         self._note_ways(body, results)
+        for slot, result in zip(self.carried, results, strict=False):
+            if self._moved and slot.type is not None:
+                self._note_moved(slot.given, self.tracer.value_of(result))
         roots = [*body.roots, *[root for root, _ in kept]]
         for i, root in enumerate(roots):
             for slot in self.carried:

@@ -96,9 +96,14 @@ class Merger:
                 return s.replace(offset=0) if s.offset != 0 else s
             return TensorType(tuple(sizes), s.dtype, s.device, s.stride)
         order = find_order(s, t)
-        if order is None:
+        if order is None and not self._can_be_moved(a, b):
             return None
+        order = [*range(s.ndim)][::-1] if order is None else order
         return TensorType(tuple(sizes), s.dtype, s.device, lay_out(sizes, order))
+
+    def _can_be_moved(self, a: Value, b: Value) -> bool:
+        """May two that lie otherwise in memory become one that lies row by row?"""
+        return False
 
     def _layouts_differ(self, place: str, a: Value, b: Value) -> CaptureError:
         one, other = (describe(each, with_strides=True) for each in (a, b))

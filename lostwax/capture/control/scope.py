@@ -149,7 +149,7 @@ class Scope:
             )
 
     def check_own_marks(self, fake: FakeTensor) -> None:
-        """Refuse what autograd is told of a tensor from outside, or leaves on it."""
+        """Refuse a mark `requires_grad` that is set on a tensor from outside, or a gradient."""
         if not self._is_own(fake.tracked, fake.tracked.value, set(self.region.steps)):
             raise CaptureError.here(
                 f"{self.what} tells a tensor from outside to require gradients, or not to, or "

@@ -127,7 +127,7 @@ def _give_callee(original: Any, function: Any, /, *args: Any, **options: Any) ->
 
 
 def _let_see(function: Any) -> Any:
-    """Where C calls a method of C's nobody is told, and what it changes is not seen
+    """C calls methods of C's without notice, so what these change is not seen
     (`heap/hidden.py`): let Python call it."""
     is_of_c = type(function) is BuiltinFunctionType
     if not is_of_c or isinstance(function.__self__, ModuleType):

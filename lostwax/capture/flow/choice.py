@@ -15,7 +15,7 @@ import torch
 
 from lostwax.branches import is_caught_above
 from lostwax.capture.control.cond import append_cond, find_facts, read_predicate
-from lostwax.capture.control.scope import Scope
+from lostwax.capture.control.scope import Scope, are_equal, find_order
 from lostwax.capture.flow.lists.choices import find_tails, merge_tails
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.lists.growth import find_makers
@@ -121,6 +121,8 @@ class Choice:
             error, is_ours = self._tried, False
         if is_ours or not isinstance(error, Exception):
             close_regions(self._around)
+            if not is_ours and not isinstance(error, KeyboardInterrupt):
+                self._refuse_caught(error, self.side)
             raise error
         try:
             refuse_symbol(error, self._tracer.shape_env)
@@ -203,7 +205,7 @@ class Choice:
         error = self._raised[not self.side]
         if self.side in self._raised:
             raise self._raised[self.side]
-        self._refuse_caught(error)
+        self._refuse_caught(error, not self.side)
         holds = self._predicate
         if self._is_size and self._tracer.scope is not None:
             # Inside of a branch the example may be one that does not come there: it is computed.
@@ -216,13 +218,13 @@ class Choice:
         self._is_inline = True
         return False
 
-    def _refuse_caught(self, error: Exception) -> None:
+    def _refuse_caught(self, error: BaseException, side: bool) -> None:
         frame, kinds = self._frame, (type(error), *getattr(error, "stands_for", ()))
         caught = any(is_caught(frame, frame.f_lasti, each) for each in kinds)
         caught = caught or is_caught_above(frame, error)
         if caught:
             raise CaptureError(
-                f"the {not self.side} side of an `if` on data raises {type(error).__name__}, and "
+                f"the {side} side of an `if` on data raises {type(error).__name__}, and "
                 f"that may be caught: {error}.\n  at {self._where}\n"
                 "  why: whether it is raised is known only when the program runs, which cannot "
                 "catch anything\n"
@@ -355,6 +357,7 @@ class Choice:
             recorded.note_ways(leaves[:count])
             recorded.roots.extend(root for root, _ in kept)
             recorded.note_sharing([*leaves[:count], *[result for _, result in kept]])
+        self._note_layouts(merging.pairs, leaves)
         joined = (self._frame.f_code, self._site)
         made = [each.tracked.root for each in leaves[:count] if type(each) is FakeTensor]
         for root in (*(self._tracer.sharing.maybe_shared.keys() - known), *made):
@@ -364,6 +367,17 @@ class Choice:
             if isinstance(value, Expr):
                 value.env.merged.update(dict.fromkeys(value.symbols(), joined))
         return leaves[:count]
+
+    def _note_layouts(self, pairs: Sequence[tuple[Any, Any]], leaves: Sequence[Any]) -> None:
+        """Results whose layout, in eager, is that of one side or the other."""
+        for pair, leaf in zip(pairs, leaves, strict=False):
+            types = [each.type for each in pair] if isinstance(leaf, FakeTensor) else []
+            has_strides = bool(types) and find_order(*types) is None
+            has_strides = has_strides and not are_equal(types[0].stride, types[1].stride)
+            if has_strides or any(t.offset != 0 for t in types):
+                value, what = self._tracer.value_of(leaf), f"`{self._where.text}`"
+                layouts = self._tracer.layout_assumptions
+                layouts.note_decided_by_data(value, what, has_strides)
 
 
 def _has_effects(scope: Scope) -> bool:

@@ -76,7 +76,7 @@ class IndexedByData(NamedTuple):
             return self.find_key(index, pick, frame, 0) if self._is_by_key(index) else None
         _check_count(count, pick, frame)
         index = _as_number(index)
-        # A number of its own, of which it can be told what it is: of `n % 3` it cannot.
+        # A number of its own, whose value can be stated: that of `n % 3` cannot.
         if self._is_list or not isinstance(index, torch.Tensor):
             number = index if isinstance(index, torch.Tensor) else torch.full((), index)
             index = torch.remainder(number, count)

@@ -168,7 +168,7 @@ class CaptureHooks(Hooks):
         return IndexedByData(*of).spell(index, place)
 
     def failing(self, own: Choice | Joint | WhileRecorder | None) -> Any:
-        """The exceptions that a choice or a loop is to be told of."""
+        """The exceptions that are passed to a choice or a loop."""
         return () if own is None or not own.is_symbolic else BaseException
 
     def any(self, *flags: Any) -> Any:

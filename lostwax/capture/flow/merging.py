@@ -30,7 +30,7 @@ from lostwax.fake.asked_tensor import is_marked_leaf, is_of_the_class, read_attr
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.trace.log import Value
-from lostwax.ir.trace.views import Root
+from lostwax.ir.trace.views import Root, memory_of
 from lostwax.location import Location
 from lostwax.sym import BoolExpr, Expr, Size, eq, maximum, minimum, ne
 from lostwax.sym.numbers.real import Real
@@ -40,6 +40,8 @@ NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 
 
 Makers = Sequence[tuple[CodeType, list[str]]]
+Path = tuple[Any, ...]
+"""Where a value is: the variable or the place, and the keys in it."""
 
 
 def look_at(tracer: Tracer, variables: Mapping[str, Any]) -> Moment:
@@ -203,7 +205,7 @@ class Merging:
             return self._merge_tensors(name, t, f)
         are_truths = isinstance(t, bool) and isinstance(f, bool) and t is not f
         if are_truths and not (self._joins_truths or is_ours):
-            raise MergeConflict(self._tell(name, t, f))
+            raise MergeConflict(self._explain(name, t, f))
         kinds = find_kind(t), find_kind(f)
         if all(kinds) and FLOATS not in kinds:
             return self._merge_numbers(name, t, f)
@@ -213,11 +215,11 @@ class Merging:
         if type(t) is not type(f):
             is_tensor = any(isinstance(each, torch.Tensor) for each in (t, f))
             instead = _TENSOR_TOO if is_tensor and any(is_atom) else advise_plain(t, f)
-            raise MergeConflict(self._tell(name, t, f), instead)
+            raise MergeConflict(self._explain(name, t, f), instead)
         if is_atom[0] or callable(t):
             if t is f or (not callable(t) and are_alike(t, f)):
                 return lambda _: f
-            raise MergeConflict(self._tell(name, t, f), advise_plain(t, f))
+            raise MergeConflict(self._explain(name, t, f), advise_plain(t, f))
         return self._merge_objects(name, t, f)
 
     def _merge_tensors(self, name: str, t: torch.Tensor, f: torch.Tensor) -> Build:
@@ -275,7 +277,7 @@ class Merging:
             as_number = self._return(name, numbers[0], numbers[1])
             return lambda results: wrap(eq(unwrap(as_number(results)), 1))
         if not all(isinstance(x, (int, Expr)) and not isinstance(x, bool) for x in (a, b)):
-            raise MergeConflict(self._tell(name, t, f))
+            raise MergeConflict(self._explain(name, t, f))
         return self._return(name, a, b)
 
     def _merge_floats(self, name: str, t: Any, f: Any) -> Build:
@@ -379,14 +381,14 @@ class Merging:
             by_index = all(type(key) is int for key, _ in (*t, *f))
             instead = "" if len(t) == len(f) else _SAME_LENGTH if by_index else _SAME_KEYS
             instead = _CHOSEN_CONTEXT if any(map(_is_exit, (*t, *f))) else instead
-            raise MergeConflict(_tell_of_keys(name, t, f), instead)
+            raise MergeConflict(_explain_keys(name, t, f), instead)
         builds = [
             (key, self.merge(_name_item(name, key), a, b))
             for (key, b), (_, a) in zip(f, t, strict=True)
         ]
         return lambda results: [(key, build(results)) for key, build in builds]
 
-    def _tell(self, name: str, t: Any, f: Any) -> str:
+    def _explain(self, name: str, t: Any, f: Any) -> str:
         sides = ((t, self.true), (f, self.false))
         one, other = (f"{self._describe(side, value)} on {side.name}" for value, side in sides)
         return f"{name} is {one}, and {other}"
@@ -400,7 +402,7 @@ class Merging:
 
 
 def _is_own_leaf(tensor: Any) -> bool:
-    """Has the module itself made it, and told it to require gradients? The operator would return
+    """Has the module itself made it, and set that it requires gradients? The operator would return
     a tensor that is neither a leaf nor a parameter."""
     tracked = tensor.tracked if type(tensor) is FakeTensor else None
     if tracked is None or (tracked is tracked.root and tracked.root.kind):
@@ -440,6 +442,24 @@ def fill_like(tracer: Tracer, value: Any, knows: Callable[[Any], bool]) -> Any:
     return value
 
 
+def list_leaves(path: Path, name: str, value: Any) -> list[tuple[Path, str, Any]]:
+    """What is in a value, or in a tuple, also one of tuples, with where it is and its name."""
+    if type(value) is tuple:
+        return [
+            found
+            for k, each in enumerate(value)
+            for found in list_leaves((*path, k), f"{name}[{k}]", each)
+        ]
+    return [(path, name, value)]
+
+
+def show_value(value: Any) -> str:
+    """What to say of a value in an error."""
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of size {tuple(value.shape)}"
+    return repr(value) if isinstance(value, ATOMS) else f"a {type(value).__name__}"
+
+
 def _set_items(part: Any, content: Content) -> None:
     for (key, new), (_, old) in zip(content, items(part), strict=True):
         if new is not old:
@@ -450,7 +470,7 @@ def _name_item(name: str, key: Any) -> str:
     return f"{name}.{key}" if isinstance(key, str) and name == "self" else f"{name}[{key!r}]"
 
 
-def _tell_of_keys(name: str, t: Content, f: Content) -> str:
+def _explain_keys(name: str, t: Content, f: Content) -> str:
     for side, one, other in (("True", t, f), ("False", f, t)):
         names = [k for k, _ in one if isinstance(k, str) and k not in {key for key, _ in other}]
         if names:
@@ -532,11 +552,17 @@ def is_same_number(before: Any, after: Any) -> bool:
 
 
 class _Types(Merger):
-    """The types of results; tells of what differs by `MergeConflict`."""
+    """The types of results; raises `MergeConflict` for what differs."""
 
     def __init__(self, tracer: Tracer, true: Outcome, false: Outcome) -> None:
         sides = (Side(each.name, each.record([])) for each in (true, false))
         super().__init__(tracer, "the two sides", *sides)
+
+    def _can_be_moved(self, a: Value, b: Value) -> bool:
+        """If one is from outside, nobody writes to what they become (`note_sharing`): that it is
+        another tensor is seen only by who asks for its layout, which is refused."""
+        pairs = ((a, self.one), (b, self.other))
+        return any(memory_of(v).step not in side.recorded.scope.steps for v, side in pairs)
 
     def _disagree(self, place: str, a: str, b: str, instead: str = "") -> Any:
         text = f"{place} is {a} on {self.one.name}, and {b} on {self.other.name}"

@@ -8,7 +8,7 @@ not know how the function is written that runs it (`rewriting/regions.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
@@ -22,6 +22,7 @@ from lostwax.capture.control.rows import append_scan
 from lostwax.capture.control.scope import RecordedFunction, Scope
 from lostwax.capture.control.selections import Turns, take_selections
 from lostwax.capture.control.while_loop import append_while
+from lostwax.capture.flow import open_regions
 from lostwax.capture.flow.choice import read_variables
 from lostwax.capture.flow.items import OPEN
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
@@ -38,14 +39,17 @@ from lostwax.capture.flow.merging import (
     NOTHING,
     Logged,
     Outcome,
+    Path,
     advise_plain,
     are_alike,
     count_truth,
     fill_like,
     is_same_number,
     join_attributes,
+    list_leaves,
     look_at,
     refuse_numbers,
+    show_value,
 )
 from lostwax.capture.flow.numbers import DTYPES, FLOATS, INTEGERS, find_kind, number_to_tensor
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
@@ -64,10 +68,6 @@ from lostwax.ir.trace.views import Root
 from lostwax.location import locate_line
 from lostwax.sym import BoolExpr, eq, known
 
-Path = tuple[Any, ...]
-"""Where a value is: the variable or the place, and the keys in it."""
-
-
 MOST_TRIALS = 1000
 """So often is a body recorded at most, until it hands on nothing new."""
 
@@ -81,8 +81,8 @@ class LoopSite(NamedTuple):
     """Does it append to lists? Then it becomes a `scan`, if it runs to its end."""
     keeps: bool
     """Does its body read what earlier turns have appended?"""
-    is_settled: bool
-    """Was it asked whether it runs? Then it stands in an `if`, or has to run."""
+    is_guarded: bool
+    """Does it stand in an `if` that asks whether it runs?"""
     items: str = ""
     at: str = ""
     """The variables of what a `for` goes over, and of where it is."""
@@ -156,6 +156,8 @@ class WhileRecorder:
             self._entry = read_variables(self._frame)
             self._heap = look_at(self._tracer, self._entry)
             self._open("the condition")
+        elif self._tracer is not None:
+            self._asked_at = len(self._tracer.region.steps)
 
     def is_plain(self, test: Any) -> bool:
         """Is it known whether the loop goes on?"""
@@ -178,6 +180,7 @@ class WhileRecorder:
             self._condition = self._close_condition(test)
         else:
             self.is_symbolic = True
+            open_regions.forget_effects(self._tracer, self._asked_at)  # it is asked again, inside
             self._first_test = find_undecided(self._test)
             if self._first_test is None and find_known(self._test) is True:
                 self._first_test = True
@@ -311,7 +314,7 @@ class WhileRecorder:
         t = each.slot.type
         if each.held and find_kind(leaf) is not each.held:
             was = "a float" if each.held is FLOATS else f"a {each.held[0].__name__}"
-            raise self._refuse(f"{each.name} is {was} at first, and {_show(leaf)} later")
+            raise self._refuse(f"{each.name} is {was} at first, and {show_value(leaf)} later")
         if t is not None and type(leaf) in (bool, int, *FLOATS, *each.held):
             leaf = number_to_tensor(leaf, t.dtype, t.device)
             outcome.log([leaf])
@@ -349,8 +352,9 @@ class WhileRecorder:
                     self._demand_once(
                         f"{name} is read after the loop, which sets it, and the loop does not run "
                         "once",
+                        f"set {name} before the loop",
                     )
-                found.update({p: (n, NOTHING, v) for p, n, v in _list_leaves(path, name, after)})
+                found.update({p: (n, NOTHING, v) for p, n, v in list_leaves(path, name, after)})
             else:
                 self._compare(path, name, before, after, found)
         for key, place in outcome.changes.items():
@@ -415,7 +419,7 @@ class WhileRecorder:
         """The numbers by which the turns of a `scan` are known."""
         items = self._find_items()
         stop, holds = items.stop, items.more(items.start)
-        if self._site.is_settled:
+        if self._site.is_guarded:
             self._check_runs(holds, _RUNS)
         elif is_of_data(holds):  # it is left before its end, or started over
             limit: Any = torch.sym_max if items.step > 0 else torch.sym_min
@@ -483,11 +487,12 @@ class WhileRecorder:
                 found[path] = (name, before, after)
             return
         if before is NOTHING:
-            found.update({p: (n, NOTHING, v) for p, n, v in _list_leaves(path, name, after)})
+            found.update({p: (n, NOTHING, v) for p, n, v in list_leaves(path, name, after)})
             return
         if type(before) is not type(after) or isinstance(before, ATOMS) or callable(before):
             if not callable(before) and are_alike(before, after):
                 return
+            self._take_first_turn_apart(partial(self._refuse_change, name, before, after))
             raise self._refuse_change(name, before, after)
         if type(before) not in (list, tuple, dict) and not hasattr(before, "_fields"):
             raise self._refuse(f"{name} is another object of class {type(before).__name__} later")
@@ -504,14 +509,25 @@ class WhileRecorder:
             )
         return [(k, a, b) for (k, a), (_, b) in zip(before, after, strict=True)]
 
-    def _demand_once(self, why: str) -> None:
+    def _demand_once(self, why: str, instead: str) -> None:
         """What is read after the loop is set in it alone: the body has to run."""
-        holds = self._first_test
-        if self._is_scan() or holds is True:
+        self._take_first_turn_apart(partial(self._refuse, why, instead))
+        if self._is_scan() or self._first_test is True:
             return
-        if holds is None:
-            raise self._refuse(why)
-        self._check_runs(holds.item() if isinstance(holds, torch.Tensor) else holds, why)
+        if self._first_test is None:
+            raise self._refuse(why, instead)
+        self._check_runs(self._first_test, why)
+
+    def _take_first_turn_apart(self, refuse: Callable[[], CaptureError]) -> None:
+        """What is there before the loop, or after it if it does not run, is of another kind: where
+        data decide whether it runs, let it stand in an `if` that asks, and have a first turn."""
+        holds = self._first_test
+        if not self._is_scan() and (isinstance(holds, torch.Tensor) or is_of_data(holds)):
+            self._guard(refuse())
+
+    def _guard(self, refusal: CaptureError) -> NoReturn:
+        at = (self._site.line, self._site.column, GUARDED)
+        raise ListGrows(self._frame.f_code, at, [], refusal)
 
     def _check_runs(self, holds: Any, why: str) -> None:
         """Let the program check that the body runs."""
@@ -525,16 +541,14 @@ class WhileRecorder:
 
     def _demand_tensor(self, name: str, before: Any) -> None:
         """A number becomes a tensor in the loop, and is read after it: eager still has the number
-        there, if the body does not run."""
+        there, if a size is such that the body does not run."""
         why = (
             f"{name} is {before!r} before the loop and a tensor after it, and the loop does not "
             f"run once: begin with a tensor, {name} = torch.zeros(...)"
         )
         env, holds = self._tracer.shape_env, self._first_test
-        condition = unwrap(holds) if isinstance(holds, torch.SymBool) else None
-        if not isinstance(condition, BoolExpr) or condition.hint is None:
-            self._demand_once(why)
-        elif known(condition) is None:
+        condition: Any = unwrap(holds) if isinstance(holds, torch.SymBool) else True
+        if known(condition) is None and condition.hint is not None:
             if condition.hint is False and env.facts.fits_example:
                 raise self._refuse(f"{why}; so it is in the example")
             env.assume(condition, "branch")
@@ -552,6 +566,7 @@ class WhileRecorder:
             held = number_to_tensor(before, DTYPES[kind])
             return _Carried(name, self._loop.pass_to_next_iteration(held), held=kind)
         if is_tensor and type(before) in (bool, int, float):
+            self._take_first_turn_apart(partial(self._refuse_change, name, before, after))
             before = number_to_tensor(before, after.dtype, after.device)
             return _Carried(name, self._loop.pass_to_next_iteration(before), replaces=True)
         if isinstance(before, (bool, torch.SymBool)):
@@ -648,9 +663,8 @@ class WhileRecorder:
             self._loop.note_sharing(self._body, results, self._list_appended(results))
             return results, []
         items, length = self._find_items(), unwrap(self._numbers.shape[0])
-        if is_of_data(holds := items.more(items.start)) and not self._site.is_settled:
-            at = (self._site.line, self._site.column, GUARDED)
-            raise ListGrows(self._frame.f_code, at, [], self._refuse(_RUNS))
+        if is_of_data(holds := items.more(items.start)):
+            self._guard(self._refuse(_RUNS))
         self._check_runs(holds, _RUNS)
         turns = Turns(self._turns, unwrap(self._at), unwrap(items.start), items.step, length)
         take_selections(self._loop, self._body, turns)
@@ -675,24 +689,8 @@ class WhileRecorder:
         )
 
     def _refuse_change(self, name: str, before: Any, after: Any) -> CaptureError:
-        what = f"{name} is {_show(before)} at first, and {_show(after)} later"
+        what = f"{name} is {show_value(before)} at first, and {show_value(after)} later"
         return self._refuse(what, advise_plain(before, after))
-
-
-def _list_leaves(path: Path, name: str, value: Any) -> list[tuple[Path, str, Any]]:
-    if type(value) is tuple:
-        return [
-            found
-            for k, each in enumerate(value)
-            for found in _list_leaves((*path, k), f"{name}[{k}]", each)
-        ]
-    return [(path, name, value)]
-
-
-def _show(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"a tensor of size {tuple(value.shape)}"
-    return repr(value) if isinstance(value, ATOMS) else f"a {type(value).__name__}"
 
 
 _RUNS = "a loop that appends to a list does not run once"

@@ -8,13 +8,12 @@ appends (`rewriting/recompile.py`). Must not know how a capture works.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from lostwax.capture.attempt import Attempt, Retry
 from lostwax.capture.flow.merging import Makers, MergeConflict
-from lostwax.capture.flow.rewriting.appends import GUARDED, RUNS
+from lostwax.capture.flow.rewriting.appends import GUARDED
 from lostwax.capture.flow.rewriting.picks import Pick
 from lostwax.capture.flow.rewriting.recompile import (
     FunctionKey,
@@ -45,12 +44,12 @@ class SizeBranch(Retry):
     def amend(self, attempt: Attempt) -> Attempt:
         plans, key = attempt.plans, key_of(self.code)
         if key not in plans and find_obstacle(key, Plan()) is None:
-            return replace(attempt, plans={**plans, key: Plan()})
+            return attempt._replace(plans={**plans, key: Plan()})
         picking = _pick(plans, self)
         if picking is not None:
-            return replace(attempt, plans=picking)
+            return attempt._replace(plans=picking)
         assert attempt.settled is not None
-        return replace(attempt, settled=attempt.settled.settle((self.code.co_filename, self.line)))
+        return attempt._replace(settled=attempt.settled.settle((self.code.co_filename, self.line)))
 
 
 class PickNeedsMoreElements(Retry):
@@ -61,7 +60,7 @@ class PickNeedsMoreElements(Retry):
         super().__init__(pick)
 
     def amend(self, attempt: Attempt) -> Attempt:
-        return replace(attempt, plans=_set_pick(attempt.plans, key_of(self.code), self.pick))
+        return attempt._replace(plans=_set_pick(attempt.plans, key_of(self.code), self.pick))
 
 
 class BranchesDiffer(Retry):
@@ -80,13 +79,18 @@ class BranchesDiffer(Retry):
         extended = plans[key]._replace(extended=before | {self.at})
         obstacle = find_obstacle(key, extended)
         if self.at not in before and obstacle is None:
-            return replace(attempt, plans={**plans, key: extended})
+            return attempt._replace(plans={**plans, key: extended})
         lists = _make_lists(plans, self.why.makers)
         if lists != plans:
             shortened = lists[key]._replace(extended=before - {self.at})
-            return replace(attempt, plans={**lists, key: shortened})
+            return attempt._replace(plans={**lists, key: shortened})
+        what = "the two sides of an `if` on data do not agree"
+        if (*self.at, GUARDED) in plans[key].growing:
+            what = (
+                "a loop on data may not run once (the False side), and leaves something else then"
+            )
         self.refusal = CaptureError(
-            f"the two sides of an `if` on data do not agree: {self.why}.\n  at {self.where}\n"
+            f"{what}: {self.why}.\n  at {self.where}\n"
             "  why: the program goes on with what one of them leaves, and must know what it is\n"
             f"  instead: {self.why.instead}"
         )
@@ -113,11 +117,9 @@ class ListGrows(Retry):
         key, plans = key_of(self.code), attempt.plans
         growing = plans[key]._replace(growing=plans[key].growing | {self.at})
         found: Plans = {**plans, key: growing}
-        if self.at[2] == GUARDED and find_obstacle(key, growing) is not None:
-            found = _require_first_iteration(found) or found
         found = _make_lists(found, self.makers)
-        if found != plans:
-            return replace(attempt, plans=found)
+        if found != plans and find_obstacle(key, growing) is None:
+            return attempt._replace(plans=found)
         return _fall_back(attempt, self.refusal)
 
 
@@ -126,15 +128,12 @@ def amend_refused(attempt: Attempt, error: BaseException) -> Attempt | None:
     if isinstance(error, (DataDependentError, CaptureError)):
         plans = _find_plans(attempt.plans, error)
         if plans is not None:
-            return replace(attempt, plans=plans)
+            return attempt._replace(plans=plans)
     if isinstance(error, (DataDependentError, CaptureError, ContradictionError)):
         other = _fall_back(attempt, error)
         if other is not None:
             return other
     if isinstance(error, ConstraintViolationError):
-        plans = _require_first_iteration(attempt.plans)
-        if plans is not None:
-            return replace(attempt, plans=plans)
         for each in attempt.settled.reasons if attempt.settled is not None else ():
             error.add_note(f"  note: both ways were not kept, for {each}")
     _advise(error)
@@ -210,21 +209,8 @@ def _set_pick(plans: Plans, key: FunctionKey, pick: Pick) -> Plans:
 def _fall_back(attempt: Attempt, refusal: BaseException) -> Attempt | None:
     """Do without something that was kept, for which this may be refused; None if there is no such
     thing."""
-    plans = _require_first_iteration(attempt.plans)
-    if plans is not None:
-        return replace(attempt, plans=plans)
     is_final = getattr(refusal, "is_final", False)
     return None if is_final else attempt.decide_last_by_example(refusal)
-
-
-def _require_first_iteration(plans: Plans) -> Plans | None:
-    """Demand of a loop that it runs, in the place of an `if` that asks for it: the one that was
-    made last. None if there is none."""
-    for key, plan in reversed([*plans.items()]):
-        for at in (at for at in plan.growing if at[2] == GUARDED):
-            growing = plan.growing - {at} | {(*at[:2], RUNS)}
-            return {**plans, key: plan._replace(growing=growing)}
-    return None
 
 
 def _make_lists(plans: Plans, makers: Makers) -> Plans:

@@ -55,7 +55,7 @@ class _Accessors(NamedTuple):
 
 
 def key_of(place: Any) -> Any:
-    """What identifies a place: those of attributes are made again for each look."""
+    """What identifies a place. (The objects for attributes are made again for each look.)"""
     if isinstance(place, _MADE):
         return type(place), id(place.owner)
     if isinstance(place, NamedAttributes):
@@ -157,7 +157,7 @@ def fill(container: Any, content: Any) -> None:
 
 
 def read_cell(cell: CellType) -> Any:
-    """What a variable of an enclosing function is."""
+    """The value of a variable of an enclosing function."""
     try:
         return cell.cell_contents
     except ValueError:  # it is not set
@@ -228,7 +228,7 @@ def _write_bytes(value: Any, content: Any) -> None:
     is_bytes = isinstance(value, bytearray)
     base: Any = bytearray if is_bytes else array
     new = content if is_bytes else array(*content)
-    with suppress(BufferError):  # somebody looks at its memory, and it has got longer
+    with suppress(BufferError):  # its memory is exported, and it has got longer
         base.__setitem__(value, slice(None), new)
 
 
@@ -280,7 +280,7 @@ def _find_accessors(cls: type) -> _Accessors:
     if cls is dict:
         return _Accessors(dict.copy, _write_items)
     known = next((ways for each, ways in _KNOWN.items() if issubclass(cls, each)), None)
-    if issubclass(cls, set):  # in which order it gives what it holds hangs on its past
+    if issubclass(cls, set):  # the order of its items depends on its past
         return _Accessors(
             lambda value: sorted(items(value), key=lambda pair: id(pair[0])), _write_items
         )
@@ -352,7 +352,7 @@ def restore_drawn_generators(streams: Iterable[Stream]) -> str:
 
 
 _READ_ONLY = (False,)
-"""Of an array: nobody writes to it. (What it shows may be large.)"""
+"""The position of an array that cannot be written to. (Reading it may be slow: it may be large.)"""
 
 
 def _position(value: Any) -> Any:
@@ -380,7 +380,7 @@ def _position(value: Any) -> Any:
 
 
 def _reduce(value: Any) -> Any:
-    """The position of one of Python's own iterators: what it tells `copy`."""
+    """The position of one of Python's own iterators: what it gives to `copy`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
@@ -397,7 +397,7 @@ def _inner_position(value: Any) -> Any:
 
 
 def _is_same_position(one: Any, other: Any) -> bool:
-    """By identity, except for values that each look makes again."""
+    """Are two positions the same? By identity, except for values that each look makes again."""
     if one is other:
         return True
     if type(one) is not type(other):
@@ -444,7 +444,7 @@ class ManyPlaces:
         self._cells = [each for each in others if type(each) is CellType]
         self._classes = [vars(e.owner) for e in others if type(e) is ClassAttributes]
         self._owners = [each.owner for each in others if _is_class(each)]
-        """Someone may give them another class."""
+        """Objects whose class is compared."""
         slow = [each for each in others if type(each) not in _FAST and not _is_class(each)]
         self._others = [(each, read(each)) for each in slow]
         self._objects_before = [*self._objects()]

@@ -1,7 +1,7 @@
 """Where an object leads: for each class, what its objects hold, and how that is found.
 
-This is the one table. Who walks over objects (`places.py`, `paths.py`, `snapshot.py`, the look at
-the surroundings) opens them by it, and adds only what is its own business: which functions and
+This is the one table. All walks over objects (`places.py`, `paths.py`, `snapshot.py`, the look at
+the surroundings) open them by it, and add only what is their own business: which functions and
 modules to follow, and how far. Each class is sorted once. Must not call anything of the user's, nor
 know what is looked for.
 """
@@ -57,6 +57,7 @@ from lostwax.capture.heap.holders import (
     find_slots,
     members,
 )
+from lostwax.capture.steps.provenance import CaughtCall
 from lostwax.classes import SYMBOLIC
 from lostwax.fake.tensor import FakeTensor
 
@@ -97,7 +98,7 @@ def _is_stream(cls: type) -> bool:
 
 
 def _is_generator(cls: type) -> bool:
-    """numpy loads its generators when somebody asks for them; before, no class is one."""
+    """numpy loads its generators when they are first used; before, no class is one."""
     known: tuple[type, ...] = (random.Random,)
     if "numpy.random" in sys.modules:
         known += (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
@@ -178,7 +179,7 @@ class ObjectContents(NamedTuple):
 
 
 def open_value(value: Any) -> ObjectContents:
-    """What is in an object; nothing in one that leads nowhere."""
+    """What is in an object; empty for one that leads nowhere."""
     opener = OPENERS[type(value)]
     if opener is None:
         return _NOTHING
@@ -251,7 +252,7 @@ def _open_reference(value: Any) -> ObjectContents:
 
 
 def _open_finalizer(value: Any) -> ObjectContents:
-    """All that it has its class keeps."""
+    """A finalizer: its class keeps all that it has."""
     kept = vars(weakref.finalize)["_registry"].get(value)
     places = [] if kept is None else [SlotAttributes(kept, find_slots(type(kept)))]
     return ObjectContents(places, (), True)
@@ -279,7 +280,7 @@ def _open_exception(value: BaseException) -> ObjectContents:
 
 
 def _open_with_attributes(opener: Callable[[Any], ObjectContents], value: Any) -> ObjectContents:
-    """Of a class of the user's, who may give it attributes and slots."""
+    """An object of a user's class, which may have attributes and slots of its own."""
     opened = opener(value)
     return opened._replace(holders=[*opened.holders, *parts(value)], acts=True)
 
@@ -326,13 +327,14 @@ _INERT = frozenset(
         slice, torch.dtype, torch.device, torch.layout, torch.memory_format,
         *SYMBOLIC, OpOverload, OpOverloadPacket,
         MethodDescriptorType, WrapperDescriptorType, MemberDescriptorType, GetSetDescriptorType,
-        FrameType,
+        FrameType, CaughtCall,
     )
 )  # fmt: skip
 """Classes of what holds nothing that can change."""
 CACHED: Any = type(functools.cache(len))
 """The class of functions with `functools.lru_cache`."""
 _WRAPPERS: dict[type, tuple[str, ...]] = {
+    CaughtCall: (),
     staticmethod: ("__func__",),
     classmethod: ("__func__",),
     MethodType: ("__func__", "__self__"),
@@ -375,8 +377,8 @@ _OPENERS: dict[type, Callable[[Any], ObjectContents]] = {
 OPENERS: PerClass[Callable[[Any], ObjectContents] | None] = PerClass(
     __name__, "openers", _find_opener
 )
-"""For each class: what opens an object of it; None: there is nothing to open. Who walks follows
-functions, Python modules and tensors himself."""
+"""For each class: what opens an object of it; None: there is nothing to open. Each walk follows
+functions, Python modules and tensors by itself."""
 
 
 def _is_unsnapshotted(cls: type) -> bool:

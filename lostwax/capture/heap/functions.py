@@ -14,7 +14,7 @@ import gc
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from itertools import chain, compress
+from itertools import chain
 from operator import attrgetter, is_
 from types import (
     BuiltinFunctionType,
@@ -33,7 +33,7 @@ from torch.utils import _pytree as pytree
 from lostwax import bytecode as code_names
 from lostwax.cache import Cache, PerClass
 from lostwax.capture.heap.edges import CACHED, CLASSES, METHODS, WRAPPERS, parts
-from lostwax.capture.heap.holders import NAMED
+from lostwax.capture.heap.holders import NAMED, PLAIN_CONTAINERS, ModuleAttributes
 from lostwax.capture.python.functions_run import FunctionKeys, function_key
 from lostwax.capture.python.identities import METHOD_KINDS, is_of_number
 from lostwax.classes import SYMBOLIC
@@ -53,10 +53,12 @@ ITERATED: dict[type, Callable[[Any], Iterable[Any]]] = {
 """Classes of containers, and what is in one; no method of a subclass is called. (Classes are in a
 set to be found there, not to be called.)"""
 _PLAIN = frozenset((*ITERATED, OrderedDict))
+_MOST_OFTEN = (tuple, list, dict, OrderedDict)
+"""The classes of most containers in modules; what is in one, or its keys, is iterated over."""
 _TELLING = ("_abc", "dataclasses", "typing")
 """Modules whose objects say something about classes."""
 _MANY = 1000
-"""In a container of more, those that it holds are data."""
+"""A container of more items holds data: the containers in it are not opened."""
 
 
 def unwrap(value: Any) -> Any:
@@ -91,17 +93,16 @@ def select(values: Sequence[Any]) -> list[Any]:
     return [each for each in values if type(each) in classes] if classes else []
 
 
-def find_held(modules: Iterable[nn.Module]) -> list[Any]:
-    """What is in attributes of the modules themselves, not of their classes. Most of these are
-    empty containers, or registries of tensors."""
-    values = [*chain.from_iterable([each.__dict__.values() for each in modules])]
-    classes = [*map(type, values)]
-    plain = [*filter(None, compress(values, map(_PLAIN.__contains__, classes)))]
-    large = [each for each in plain if len(each) > _MANY]
-    small = [_OPENERS[type(each)][0](each) for each in plain if len(each) <= _MANY]
-    odd = {cls for cls in {*classes} if KINDS[cls]} - _PLAIN
-    others = [each for each in values if type(each) in odd] if odd else []
-    return others + large + select([*chain.from_iterable(small)])
+def find_held(attributes: ModuleAttributes) -> list[Any]:
+    """What may hold functions among the attributes of modules themselves, not of their classes."""
+    filled = attributes.filled
+    small = [each for each in filled if type(each) in _MOST_OFTEN and len(each) <= _MANY]
+    others = attributes.select(lambda cls: KINDS[cls] and cls not in PLAIN_CONTAINERS)
+    if len(small) < len(filled):
+        others += [e for e in filled if type(e) not in _MOST_OFTEN or len(e) > _MANY]
+    dicts = [each for each in small if isinstance(each, dict)]
+    values = chain.from_iterable([*small, *map(dict.values, dicts)])
+    return others + select([*values])
 
 
 def has_any(values: Iterable[Any], asked: Set[Any]) -> bool:
@@ -120,7 +121,7 @@ def has_any(values: Iterable[Any], asked: Set[Any]) -> bool:
 
 
 ASKED = frozenset((type, BuiltinFunctionType, tuple, *METHOD_KINDS))
-"""The classes of what a capture puts something else for."""
+"""The classes of values that a capture replaces."""
 
 
 def _has_attributes(cls: type) -> bool:
@@ -192,7 +193,7 @@ class _Content:
         self._held: list[Any] = []
         self.functions: list[FunctionType] = []
         self.others: list[str] = []
-        """By name. Each may be another one at the next look."""
+        """Names of attributes, whose values are read again at each look."""
         for place, (name, value) in enumerate(vars(cls).items()):
             if not KINDS[type(value)] or (name[:2] == "__" and type(value) in ITERATED):
                 continue  # notes on the class: `__annotations__`
@@ -214,7 +215,7 @@ class _Content:
 
 
 def _find_functions(value: Any) -> list[FunctionType] | None:
-    """What a method or property consists of, unless there is more to it."""
+    """The functions of a method or property; None if there is more to it."""
     if type(value) not in METHODS:
         return None
     held = [value] if type(value) is FunctionType else open_holder(value)
@@ -277,12 +278,11 @@ class Walk:
         """... and what was opened and has one of these in it, or has it as a default."""
         self._functions = set[Any]()
         self._others = Seen()
-        self.skip((sys.modules, vars(builtins)))  # who names these looks for one thing
+        self.skip((sys.modules, vars(builtins)))  # code that names these wants one item
 
-    def skip(self, values: Iterable[Any]) -> None:
+    def skip(self, values: Sequence[Any]) -> None:
         """Do not open these."""
-        for each in values:
-            self._others.add(each)
+        self._others.update(values)
 
     def open(self, values: Iterable[Any]) -> list[Any]:
         """The functions in these values that were not found before, of the user's or with a cache;

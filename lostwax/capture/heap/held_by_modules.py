@@ -7,8 +7,7 @@ know why it is compared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, compress, repeat
-from operator import is_
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +16,7 @@ from torch import nn
 from lostwax.capture.heap.contents import find_change, key_of, list_items
 from lostwax.capture.heap.edges import CLASSES, HAS_UNSNAPSHOTTED_STATE, OBJECTS, is_object
 from lostwax.capture.heap.hidden import CLASS, Fixed
-from lostwax.capture.heap.holders import CONTAINERS, MISSING
+from lostwax.capture.heap.holders import CONTAINERS, MISSING, ModuleAttributes
 from lostwax.capture.heap.places import Place, PlaceChange, Places
 from lostwax.capture.heap.snapshot import Snapshot
 from lostwax.identity import Seen
@@ -48,14 +47,14 @@ class HeldByModules:
         self._last: ModulesMoment | None = None
 
     def look(self) -> ModulesMoment:
-        """This moment."""
+        """What the modules hold now."""
         if self._last is None or not self._last.is_untouched():
-            snapshot = Snapshot(self._modules)
+            snapshot = Snapshot(ModuleAttributes(self._modules))
             self._last = ModulesMoment(snapshot, _find_unsnapshotted(self._modules, snapshot))
         return self._last
 
     def find_change(self, since: ModulesMoment) -> PlaceChange | None:
-        """What has changed."""
+        """What has changed since then; None if nothing has."""
         if since.snapshot.is_cut:
             return PlaceChange(f"one of very many objects in {_SOMETHING}")
         if not since.is_untouched():
@@ -76,7 +75,7 @@ class HeldByModules:
         yield from since.places.list_changes({})
 
     def forget(self) -> None:
-        """What was last seen holds no more."""
+        """Forget the last look: it may be out of date."""
         self._last = None
 
     def _restore_recreated_containers(self, snapshot: Snapshot) -> None:
@@ -110,35 +109,33 @@ def _find_unsnapshotted(modules: Sequence[nn.Module], snapshot: Snapshot) -> Pla
         found.note("self", Fixed(module, CLASS))
         for name, value in (*module._parameters.items(), *module._buffers.items()):
             found.add(name, value)
-    open_unsnapshotted(found, modules, snapshot)
+    open_unsnapshotted(found, snapshot)
     found.open_fakes()
     return found
 
 
-def open_unsnapshotted(places: Places, modules: Sequence[nn.Module], snapshot: Snapshot) -> None:
+def open_unsnapshotted(places: Places, snapshot: Snapshot) -> None:
     """Add what modules hold, in attributes and deeper, and snapshots do not know all of: what C
     keeps in an object, what a wrapper wraps, which class an object is of, and what is in that."""
-    values = [*snapshot.values, *snapshot.list_values()]
-    values += chain.from_iterable(compress(values, map(is_, map(type, values), repeat(tuple))))
-    classes = [*map(type, values)]
-    kinds = {
-        cls: HAS_UNSNAPSHOTTED_STATE[cls]
-        for cls in {*classes}
-        if HAS_UNSNAPSHOTTED_STATE[cls]
-        or ((OBJECTS[cls] or CLASSES[cls]) and not issubclass(cls, _OPENED))
-    }
-    names = chain(chain.from_iterable(map(vars, modules)), repeat(_SOMETHING))
-    found = compress(zip(names, values, strict=False), map(kinds.__contains__, classes))
+    found = [*snapshot.looked_at.select_named(_is_opened)]
+    deeper = [*snapshot.list_values()]
+    containers = (*snapshot.looked_at.filled, *deeper)
+    deeper += chain.from_iterable([each for each in containers if type(each) is tuple])
+    classes = {cls for cls in {*map(type, deeper)} if _is_opened(cls)}
+    found += [(_SOMETHING, each) for each in deeper if type(each) in classes] if classes else ()
     for name, value in found:
-        if name == "_compiled_call_impl":  # it tells of calls
-            continue
-        if kinds[type(value)]:
+        if HAS_UNSNAPSHOTTED_STATE[type(value)]:
             places.add(name, value)
         else:
             places.note(name, Fixed(value, CLASS))
             places.add(name, type(value))
 
 
+def _is_opened(cls: type) -> bool:
+    is_users = OBJECTS[cls] or CLASSES[cls]
+    return HAS_UNSNAPSHOTTED_STATE[cls] or (bool(is_users) and not issubclass(cls, _OPENED))
+
+
 _OPENED = (nn.Module, torch.Tensor)
-"""Who looks opens these himself."""
+"""The walk opens these by itself."""
 _SOMETHING = "something that a module holds"

@@ -43,7 +43,7 @@ class OpaqueState(NamedTuple):
         return Look(_read_bytes(owner), shown, *_find_held(owner))
 
     def leads_to(self) -> list[Any]:
-        """The objects in it; of an event not who waits for it."""
+        """The objects in it; of an event not the threads that wait for it."""
         held = _find_held(self.owner)
         return (
             [each for each in held if OPAQUE_BASE[type(each)]]
@@ -56,22 +56,22 @@ def _read_bytes(owner: Any) -> bytes:
     cls = OPAQUE_BASE[type(owner)]
     content = bytearray(ctypes.string_at(id(owner) + _HEAD, cls.__basicsize__ - _HEAD))
     for offset in (cls.__weakrefoffset__, cls.__dictoffset__):
-        if offset > 0:  # who else knows of it, and attributes, which are read as such
+        if offset > 0:  # weak references and attributes, which are read as such
             content[offset - _HEAD : offset - _HEAD + _POINTER] = bytes(_POINTER)
     return bytes(content)
 
 
 class Calls:
-    """How often methods were called of objects with something behind a pointer."""
+    """How often methods of objects that hide something behind a pointer were called."""
 
     def __init__(self) -> None:
         self.counts: ByIdentity[Any, int] = ByIdentity()
         self._captures = list[Undo]()
         """Those that run, one inside the other."""
         self._before: Any = None
-        """Who was told of calls before, ..."""
+        """The profile function that was set before, ..."""
         self.other: Callable[..., Any] | None = None
-        """... and who else is."""
+        """... and the one that calls are passed on to."""
 
     def watch(self, owner: Any) -> bool:
         """Count calls of its methods from here on, until the capture is over; if there is need to.
@@ -88,7 +88,7 @@ class Calls:
         return True
 
     def drop(self, other: Callable[..., Any]) -> None:
-        """Do not tell it any more."""
+        """Stop reporting calls to it."""
         self.other = None if self.other is other else self.other
         self._before = None if self._before is other else self._before
 
@@ -117,10 +117,10 @@ CALLS = Calls()
 
 
 def _has_more(owner: Any) -> bool:
-    """Is there something in it that nobody can copy, and that is no object of Python's?"""
+    """Is there something in it that cannot be copied, and is no Python object?"""
     cls: Any = OPAQUE_BASE[type(owner)]
-    is_told = any(getattr(cls, name) is not own for name, own in _COPYING)
-    if is_told or cls in _PLAIN_BYTES or _is_threading_object(owner):
+    is_copied = any(getattr(cls, name) is not own for name, own in _COPYING)
+    if is_copied or cls in _PLAIN_BYTES or _is_threading_object(owner):
         return False
     is_shown = type(owner) is cls and any(each is not cls for each in _find_held(owner))
     return any(_read_bytes(owner)) and not is_shown
@@ -136,7 +136,7 @@ class Fixed(NamedTuple):
         return Look(b"", None, *[_find(self.owner, name) for name in self.names])
 
     def write(self, content: Look) -> None:
-        """Let it be what was read."""
+        """Put back what was read."""
         if isinstance(self.owner, partial):
             partial.__setstate__(self.owner, (*content.held, vars(self.owner)))  # type: ignore[attr-defined]
             return
@@ -145,7 +145,7 @@ class Fixed(NamedTuple):
                 object.__setattr__(self.owner, name, value)
 
     def describe(self, owner: str) -> str:
-        """How it is called, of an owner that is called so."""
+        """The name of this place, given the name of its owner."""
         what = {CLASS: "class", DEFAULTS: "defaults"}.get(self.names, "content")
         return f"the {what} of {owner}"
 
@@ -156,7 +156,7 @@ PARTIAL = ("func", "args", "keywords")
 
 
 class TorchSettings(NamedTuple):
-    """A place: what torch computes by."""
+    """A place: the settings that torch computes by."""
 
     def read(self) -> Look:
         is_cast = torch._C._is_any_autocast_enabled()
@@ -209,7 +209,7 @@ def _read_memory(value: Any) -> Any:
 
 
 def is_value(owner: Any) -> bool:
-    """Is it told apart from others by what it is, as a date or a pattern? It does not change."""
+    """Is it an immutable value that is compared by content, as a date or a pattern?"""
     cls = OPAQUE_BASE[type(owner)]
     try:
         return cls.__hash__ is not object.__hash__ and cls.__hash__(owner) is not None
@@ -234,22 +234,22 @@ def _find_opaque_base(cls: type) -> Any:
 
 
 _PLAIN_BYTES = (type(Lock()), type(RLock()), SimpleQueue)
-"""Whose bytes tell all of them. (From Python 3.13 on, a queue counts there what was put in it.)"""
+"""Classes whose bytes say all. (From Python 3.13 on, a queue counts there what was put in it.)"""
 _COPYING = [
     (name, getattr(object, name)) for name in ("__reduce__", "__reduce_ex__", "__getstate__")
 ]
-"""By which a class says how its objects are copied."""
+"""The methods by which a class says how its objects are copied."""
 _HARMLESS = frozenset(
     (
         *("torch", "lostwax", "typing", "_typing", "_abc", "functools", "logging", "weakref"),
         "numpy",
     )
 )
-"""Where classes of C come from whose objects keep what they have found, or are known otherwise."""
+"""Packages whose classes of C only cache in their objects, or are handled elsewhere."""
 _SHOWN = (
     *(type, BaseException, int, float, complex, str, bytes),
     *(tuple, list, dict, set, frozenset, deque),
 )
-"""Classes of which all is seen."""
+"""Classes whose objects show all that is in them."""
 OPAQUE_BASE = PerClass(__name__, "hides", _find_opaque_base)
-"""For each class: the class of C among its bases whose objects have what nobody shows, or None."""
+"""For each class: the class of C among its bases whose objects have hidden contents, or None."""

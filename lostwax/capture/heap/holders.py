@@ -7,9 +7,12 @@ No method of a user's class is called. Must not know which objects have which of
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator
-from types import GetSetDescriptorType, MemberDescriptorType
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, compress, filterfalse
+from types import GetSetDescriptorType, MappingProxyType, MemberDescriptorType
 from typing import Any, NamedTuple
+
+from torch import nn
 
 MISSING: Any = type("_Gone", (), {"__repr__": lambda self: "not there"})()
 """Stands for the value of a slot, attribute or key that is not set."""
@@ -91,7 +94,7 @@ class ClassAttributes:
 
 
 NAMED = (dict, SlotAttributes, ClassAttributes)
-"""What has names for what is in it."""
+"""Classes of what holds values by name."""
 
 
 class NamedAttributes(NamedTuple):
@@ -180,3 +183,47 @@ def find_own_slots(cls: type) -> dict[str, Any]:
     """Those that the class itself has; classes of C have members, too."""
     named = vars(cls).items() if "__slots__" in vars(cls) else ()
     return {name: place for name, place in named if type(place) is MemberDescriptorType}
+
+
+# ---------------------------------------------------------------- the attributes of all the modules
+
+
+class ModuleAttributes:
+    """The attributes of some modules when this was made, sorted by class once for all walks.
+
+    There are hundreds of modules with dozens of attributes each, nearly all of them empty
+    containers; so all of this runs in C.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self.modules = modules
+        self.held = [*map(vars, modules)]
+        """The dictionary of each module."""
+        self._values = [*chain.from_iterable(map(dict.values, self.held))]
+        self._classes = [*map(type, self._values)]
+        self._kinds = {*self._classes}
+        plain = [*compress(self._values, map(PLAIN_CONTAINERS.__contains__, self._classes))]
+        self.filled = [*filter(None, plain)]
+        """The containers and tuples with something in them."""
+        self.empty = [*filterfalse(None, plain)]
+        """The containers and tuples with nothing in them."""
+
+    def select(self, is_wanted: Callable[[type], Any]) -> list[Any]:
+        """The values whose class is wanted."""
+        if classes := self._find_classes(is_wanted):
+            return [*compress(self._values, map(classes.__contains__, self._classes))]
+        return []
+
+    def select_named(self, is_wanted: Callable[[type], Any]) -> Iterator[tuple[str, Any]]:
+        """The same values, each with the name of its attribute."""
+        if classes := self._find_classes(is_wanted):
+            named = chain.from_iterable(map(dict.items, self.held))
+            return compress(named, map(classes.__contains__, self._classes))
+        return iter(())
+
+    def _find_classes(self, is_wanted: Callable[[type], Any]) -> set[type]:
+        return {cls for cls in self._kinds if is_wanted(cls)}
+
+
+PLAIN_CONTAINERS = CONTAINERS | {tuple, frozenset, MappingProxyType}
+"""Python's own classes of what holds other values, and is nothing more."""

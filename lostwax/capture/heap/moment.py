@@ -1,8 +1,9 @@
 """What the program's Python can reach, at one moment; what has changed since is put back.
 
 Looked at are the functions that have begun and what they name and hold, what the program's modules
-hold, and what somebody adds: the variables of a function, arguments. Variables of the function that
-runs are not among it: who runs the function sets them. Must not know what is done with the changes.
+hold, and what is added: the variables of a function, arguments. Variables of the function that
+runs are not part of it: the code that runs the function sets them. Must not know what is done with
+the changes.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ Changes = dict[Any, ChangedPlace]
 
 
 class ReachableState:
-    """All that the program's functions may keep something in; one for each capture."""
+    """All places where the program's functions may keep something; one for each capture."""
 
     def __init__(self, modules: Sequence[nn.Module], reach: Reach, outside: OutsidePlaces) -> None:
         self.reach = reach
@@ -76,7 +77,7 @@ class OutsidePlaces(Protocol):
 
 
 class Moment:
-    """One moment."""
+    """What is in some places at one moment."""
 
     def __init__(
         self, state: ReachableState, values: Iterable[tuple[str, Any]] = (), is_whole: bool = True
@@ -95,7 +96,7 @@ class Moment:
         self.extend_to_modules()
 
     def extend_to_modules(self) -> None:
-        """Look at all that what was added may get at."""
+        """Look at the modules, too, if what was added may reach them."""
         if self.own.reaches_unknown and self._held is None:
             self._held = self.state.held.look()
         is_set = self.own.sets_attributes or self.state.places.sets_attributes
@@ -160,7 +161,7 @@ class Moment:
 
     def list_changed_scalars(self) -> list[str]:
         """The names of what holds other numbers or words than it did, among globals, closures and
-        what they lead to. (Tensors and modules are put back by who captures.)"""
+        what they lead to. (The capture itself puts back tensors and modules.)"""
         found: list[str] = []
         for _, (name, holder, content) in self.state.places.list_changes(self._kept):
             before, after = list_items(content), read_items(holder)
@@ -178,7 +179,7 @@ _NUMBERS = (bool, int, float, complex, str, bytes, type(None))
 
 
 def _is_outside(name: str, holder: Any) -> bool:
-    """Is it no variable of a function that runs?"""
+    """Is it something other than a variable of a running function?"""
     if not isinstance(holder, CellType):
         return True
     frame = sys._getframe()

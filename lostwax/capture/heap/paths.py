@@ -1,7 +1,7 @@
 """How the user would write the place of an object: `self.blocks[0].seen["n"]`.
 
 We look for it from the module, the arguments and what functions name; it takes its time, but
-somebody waits only for an error. Must not call anything of the user's.
+they are needed only for errors. Must not call anything of the user's.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PathSearch:
     ) -> None:
         self._starts = (modules, arguments, functions)
         self._left: deque[tuple[str, Any]] = deque()
-        """Where to look on."""
+        """What is to be opened next."""
         self._is_begun = False
         self._found: dict[Any, str] = {}
         self._alive: list[Any] = []
@@ -86,7 +86,7 @@ class PathSearch:
         return True
 
     def _note(self, value: Any, path: str) -> bool:
-        """Is it new?"""
+        """Note the path of a value; False if it has one."""
         if key_of(value) in self._found:
             return False
         self._found[key_of(value)] = path

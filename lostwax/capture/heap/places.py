@@ -59,7 +59,7 @@ class Place(NamedTuple):
 class PlaceChange(NamedTuple):
     name: str
     key: Any = None
-    """Under which key or name something else is in it."""
+    """The key or name whose value has changed."""
 
 
 class Places:
@@ -67,9 +67,9 @@ class Places:
 
     def __init__(self, watched: Seen, opens_watched: bool = True, follows: bool = True) -> None:
         """`watched` are the program's modules; are those opened whose classes are torch's own? Are
-        functions followed that we come by, or only those that begin (`begin`)?"""
+        functions followed that are found, or only those that begin (`begin`)?"""
         self.functions: list[FunctionType] = []
-        """The functions that we have come by."""
+        """The functions that were found."""
         self.buffers: list[dict[str, Any]] = []
         """The registries of buffers of modules."""
         self.reaches_unknown = False
@@ -82,7 +82,7 @@ class Places:
         self._follows = follows
         self._found: dict[Any, Place] = {}
         self._is_cut = False
-        """Is there more than we look at? Then nobody knows what has changed."""
+        """Is there more than we look at? Then what has changed is not known."""
         self._empty: list[Any] = []
         """Empty containers, of which modules have many, ..."""
         self._empty_names: list[str] = []
@@ -93,8 +93,8 @@ class Places:
         self._bare: list[dict[str, Any]] = []
         """The dictionaries of tensors without attributes of the user's."""
         self._count = 0
-        """How much there was in these."""
-        known = (sys.modules, sys.stdout, sys.stderr)  # what is printed is nobody's
+        """How many entries these had."""
+        known = (sys.modules, sys.stdout, sys.stderr)  # what is printed is no state
         self._seen: dict[int, Any] = {id(each): each for each in known}
 
     # ---------------------------------------------------------------------------------- the walk
@@ -179,7 +179,7 @@ class Places:
         reaches_unknown = code.has_imports() or code.may_reach_unnamed()
         self.sets_attributes |= code.sets_attributes() or code.may_set_computed_names()
         self.reaches_unknown |= reaches_unknown
-        # (A name that no source can have is of who rewrote the code: pytest, for `assert`.)
+        # (A name that no source can have comes from a rewrite of the code: pytest's, of `assert`.)
         named = [(name, known[name]) for name in code.names if name in known and name[:1] != "@"]
         modules = [v for _, v in (*named, *held) if isinstance(v, ModuleType)]
         if code.has_imports():
@@ -254,7 +254,7 @@ class Places:
             if type(value) in CONTAINERS and not value:
                 self._empty.append(value)
                 self._empty_names.append(key)
-            elif _OPENERS[type(value)] and key != "_compiled_call_impl":  # it tells of calls
+            elif _OPENERS[type(value)] and key != "_compiled_call_impl":  # it only calls the module
                 found.append((_name_of(key, name), value))
         for place in extra_parts(module):
             self.note(name, place)
@@ -297,11 +297,11 @@ class Places:
         return None
 
     def has_seen(self, value: Any) -> bool:
-        """Have we come by this object, or might we have?"""
+        """Was this object found, or might it have been?"""
         return id(value) in self._seen or len(self._seen) > _MOST
 
     def list_tensors(self) -> list[torch.Tensor]:
-        """The tensors that we have come by."""
+        """The tensors that were found."""
         return [each for each in self._seen.values() if isinstance(each, torch.Tensor)]
 
     def list_changes(self, since: dict[Any, Any]) -> Iterator[tuple[Any, Place]]:
@@ -323,7 +323,7 @@ class Places:
 
 
 def _describe(name: str, place: Any, key: Any) -> str:
-    """What has changed, if that is what a place has under a key."""
+    """A change of what a place has under a key, in words."""
     if type(place) is TensorAttributes:
         return f"{key}, an attribute of a tensor"
     if type(place) is Fixed:
@@ -341,7 +341,7 @@ def _select_items(place: Any) -> Content:
 
 
 def _name_of(key: Any, holder: str) -> str:
-    """How the user calls an attribute."""
+    """The name of an attribute in texts; that of its holder if it is private."""
     return key if isinstance(key, str) and key[:1] != "_" else holder
 
 

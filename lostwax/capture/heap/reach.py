@@ -1,8 +1,8 @@
 """The user's functions that a call runs, each read as it begins.
 
-What a capture changes for a function, or puts back after it, hangs on what the function does; so
+What a capture changes for a function, or puts back after it, depends on what the function does; so
 its code is read before its first line runs. The functions that a call *may* run are many times as
-many: those only get code that tells when they begin (`bytecode/copies.py`), and so do the ones that
+many: those only get code that reports their begin (`bytecode/copies.py`), and so do the ones that
 a function names, when it begins in turn. Must not know what is looked for.
 """
 
@@ -17,14 +17,13 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 from weakref import ref
 
-from torch import nn
-
 from lostwax.bytecode import EMPTY
 from lostwax.bytecode.copies import add_call
 from lostwax.cache import Cache
 from lostwax.capture import threads
 from lostwax.capture.heap.edges import CACHED
 from lostwax.capture.heap.functions import ReadFunction, Walk, find_held, has_any
+from lostwax.capture.heap.holders import ModuleAttributes
 from lostwax.capture.python.identities import ask_identities, names_method
 from lostwax.undo.undo import Undo
 
@@ -32,12 +31,12 @@ Look = Callable[[ReadFunction], None]
 
 
 class Reach:
-    """What a call runs, and who wants to know of it."""
+    """What a call runs, and the looks that are taken at it."""
 
-    def __init__(self, call: Any, modules: Sequence[nn.Module], arguments: Any) -> None:
+    def __init__(self, call: Any, attributes: ModuleAttributes, arguments: Any) -> None:
         self._walk = Walk()
-        self._modules, self._held = modules, find_held(modules)
-        self._starts = [arguments, *dict.fromkeys(map(type, modules)), call]
+        self._modules, self._held = attributes.modules, find_held(attributes)
+        self._starts = [arguments, *dict.fromkeys(map(type, self._modules)), call]
         self._looks: list[Look] = []
         self._looks_at_holders: list[Callable[[Any], None]] = []
         self._entries: list[_FunctionEntry] = []
@@ -60,7 +59,7 @@ class Reach:
         undo.add(partial(_running.__delitem__, slice(len(_running), None)))
         _running.append(self)
         if has_any(self._held, self._walk.asked):
-            self.follow(self._modules)  # where in them it is, is of interest
+            self.follow(self._modules)  # the looks need to know where in them it is
         else:
             self._walk.skip(self._modules)
             self.follow(self._held)
@@ -75,7 +74,7 @@ class Reach:
             self.follow(found.reached)
 
     def follow(self, values: Iterable[Any]) -> None:
-        """Be told of functions in these values."""
+        """Have functions in these values report when they begin."""
         functions = self._walk.open(values)
         while self._walk.asking:
             holder = self._walk.asking.pop()
@@ -89,7 +88,7 @@ class Reach:
             return
         entries = _find_entries(functions)
         self._entries += entries
-        _set_codes(entries, map(_TELLING, entries))
+        _set_codes(entries, map(_REPORTING, entries))
 
     def _forget_entries(self) -> None:
         _set_codes(self._entries, map(_PLAIN, self._entries))
@@ -100,7 +99,7 @@ _running: list[Reach] = []
 
 
 def follow(modules: Iterable[ModuleType]) -> None:
-    """Be told of functions in modules that no name led to: they were not loaded yet, or their names
+    """Have functions report that are in modules no name led to: not loaded yet, or their names
     are computed."""
     for reach in _running:
         reach.follow(modules)
@@ -115,8 +114,8 @@ def read_text(code: CodeType, known: dict[str, Any]) -> CodeType:
 
 
 class _Begin:
-    """What a function's code calls first. It does not hold the function: nobody would find the
-    circle, as the garbage collector does not look into code."""
+    """What a function's code calls first. It does not hold the function: the
+    garbage collector does not look into code, and would not find the cycle."""
 
     __slots__ = ("_entry",)
 
@@ -126,22 +125,22 @@ class _Begin:
     def __call__(self) -> None:
         entry = self._entry()
         if entry is not None:
-            entry.tell()
+            entry.report()
 
 
 class _FunctionEntry:
     """The begin of a function."""
 
-    __slots__ = ("__weakref__", "asking", "function", "plain", "telling")
+    __slots__ = ("__weakref__", "asking", "function", "plain", "reporting")
 
     def __init__(self, function: FunctionType) -> None:
         self.function = function
         self.plain: CodeType = function.__code__
         named = map(function.__globals__.get, self.plain.co_names)
         self.asking = ask_identities(self.plain, any(map(names_method, named)))
-        self.telling = add_call(self.asking, _Begin(ref(self)))
+        self.reporting = add_call(self.asking, _Begin(ref(self)))
 
-    def tell(self) -> None:
+    def report(self) -> None:
         if threads.is_capturing():
             self.function.__code__ = self.asking
             for reach in _running:
@@ -153,11 +152,13 @@ def _set_codes(entries: Sequence[_FunctionEntry], codes: Iterable[CodeType]) -> 
     deque(map(setattr, map(_FUNCTION, entries), repeat("__code__"), codes), maxlen=0)
 
 
-_FUNCTION, _PLAIN, _TELLING, _CODE = map(attrgetter, ("function", "plain", "telling", "__code__"))
+_FUNCTION, _PLAIN, _REPORTING, _CODE = map(
+    attrgetter, ("function", "plain", "reporting", "__code__")
+)
 
 
 def _find_entries(functions: list[FunctionType]) -> list[_FunctionEntry]:
-    """Of those functions that do not tell when they begin, as another capture's may."""
+    """Of those functions that do not report when they begin, as another capture's may."""
     found: list[Any] = [*map(_ENTRIES.table.get, functions)]
     if None not in found and all(map(is_, map(_CODE, functions), map(_PLAIN, found))):
         return found  # nearly always

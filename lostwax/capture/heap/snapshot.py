@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, compress, filterfalse, repeat
+from itertools import chain, compress
 from operator import is_, itemgetter
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ from lostwax.capture.heap.holders import (
     CONTAINERS,
     MISSING,
     ClassAttributes,
+    ModuleAttributes,
     items,
     members,
 )
@@ -93,8 +94,9 @@ class TensorAttributeState(NamedTuple):
 class Snapshot:
     """All that some modules hold, as it was when this was made."""
 
-    def __init__(self, modules: Sequence[nn.Module]) -> None:
-        held = self._held = [*map(vars, modules)]
+    def __init__(self, looked_at: ModuleAttributes) -> None:
+        modules, held = looked_at.modules, looked_at.held
+        self.looked_at, self._held = looked_at, held
         self.attributes = [*map(dict.copy, held)]
         """The attributes of each module."""
         self._registries = [*chain.from_iterable(map(_REGISTERED, held))]
@@ -108,37 +110,32 @@ class Snapshot:
         classes = chain.from_iterable(map(CLASSES.__getitem__, set(map(type, modules))))
         self.classes = [*map(ClassAttributes, dict.fromkeys(classes))]
         """The user's classes of the modules."""
-        self.values = [*chain.from_iterable(map(dict.values, held))]
-        """What is in the attributes of the modules, one after the other."""
         odd = {cls for cls in {*map(type, modules)} if HAS_EXTRA_PARTS[cls]}
         more = [part for m in modules if type(m) in odd for part in extra_parts(m)] if odd else []
         self._empty, filled = self._find_containers([*self.classes, *more])
         self._filled: list[tuple[Any, Any]] = [(each, read(each)) for each in filled]
         """What else is in modules, and what was in it."""
-        self._places = ManyPlaces([*held, *filled], self._empty)
-        self._given = ManyPlaces(self._state)
+        self._places = ManyPlaces(filled, self._empty)
         self._is_untouched = False
 
     def _find_containers(self, more: list[Any]) -> tuple[list[Any], list[Any]]:
         """All containers in the modules that are empty; and those with something in them, except
         the registries of parameters and buffers. `more` is beside what is in attributes."""
-        values, classes = self.values, [*map(type, self.values)]
-        plain = [*compress(values, map(CONTAINERS.__contains__, classes))]
-        registries = {*map(id, self._registries)}
-        containers = [each for each in filter(None, plain) if id(each) not in registries]
-        odd = {cls for cls in {*classes} if IS_CUSTOM_HOLDER[cls]}
-        left = [each for each in values if type(each) in odd] if odd else []
+        filled, known = self.looked_at.filled, {*map(id, self._registries)}
+        containers = [e for e in filled if type(e) in CONTAINERS and id(e) not in known]
+        tuples = [each for each in filled if type(each) is tuple]
+        left = self.looked_at.select(IS_CUSTOM_HOLDER.__getitem__)
         containers += more
-        tuples = [*compress(values, map(is_, classes, repeat(tuple)))]
         if any(map(HOLDERS.__getitem__, set(map(type, chain.from_iterable(tuples))))):
             left += [m for m in chain.from_iterable(tuples) if HOLDERS[type(m)]]
         inner = [*chain.from_iterable(map(members, containers))]
         left += compress(inner, map(HOLDERS.__getitem__, map(type, inner)))
-        empty = [*filterfalse(None, plain)]
+        empty = self.looked_at.empty
         if left:
-            known = len(containers)
+            count = len(containers)
             self._add_inner(containers, left)
-            empty += [each for each in containers[known:] if type(each) in CONTAINERS and not each]
+            inner = [each for each in containers[count:] if type(each) in CONTAINERS and not each]
+            empty = [*empty, *inner]
         children = filter(None, map(_CHILDREN, self._held))
         return empty, [*children, *(e for e in containers if type(e) not in CONTAINERS or e)]
 
@@ -177,13 +174,13 @@ class Snapshot:
             for content in self._state_before
         ]
         _update(self._state, self._state_given)
-        self._given = ManyPlaces(self._state)
 
     def is_untouched(self) -> bool:
         """Do the modules still hold exactly what they were given?"""
         self._is_untouched = (
-            self._places.is_same()
-            and self._given.is_same()
+            _are_same(self._held, self.attributes)
+            and _are_same(self._state, self._state_given)
+            and self._places.is_same()
             and not any(each.describe_changes() for each in self.tensors)
         )
         return self._is_untouched
@@ -217,6 +214,8 @@ class Snapshot:
 
     def holds(self, value: Any) -> bool:
         """Is this one of the containers in the modules?"""
+        if isinstance(value, (tuple, frozenset)):
+            return False
         known = chain(self._empty, self._registries, (each for each, _ in self._filled))
         return any(each is value for each in known)
 
@@ -279,6 +278,16 @@ class Snapshot:
 def _update(containers: Sequence[dict[str, Any]], contents: Sequence[dict[str, Any]]) -> None:
     """Update each container with its content."""
     deque(map(dict.update, containers, contents), maxlen=0)
+
+
+def _are_same(containers: Sequence[dict[str, Any]], contents: Sequence[dict[str, Any]]) -> bool:
+    """Are the same objects under the same names in each container, in the same order?"""
+    now = chain.from_iterable(map(dict.values, containers))
+    return (
+        [*map(len, containers)] == [*map(len, contents)]
+        and all(map(is_, now, chain.from_iterable(map(dict.values, contents))))
+        and [*chain.from_iterable(containers)] == [*chain.from_iterable(contents)]
+    )
 
 
 def _list_members(at: HeldValue, part: Any, known: Any) -> Iterator[HeldValue]:

@@ -1,9 +1,9 @@
-"""`torch.autocast` while a capture runs: the tracer is told that it is on, and it is on for devices
+"""`torch.autocast` while a capture runs: the tracer notes that it is on, and it is on for devices
 that this machine does not have, too.
 
 Where there is no CUDA, torch makes of `torch.autocast("cuda")` one that is off, with a warning, and
 does not keep what was asked for. One that is made while a program with tensors on CUDA is captured
-is as on a GPU. Of one that was made before (around the export, a decorator) nobody knows what it
+is as on a GPU. Of one that was made before (around the export, a decorator) it is not known what it
 was to be: it is refused where the program computes on such a device. Must not cast anything.
 """
 

@@ -59,7 +59,7 @@ def _apply(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
     tracer, plain = running[-1], partial(original, cls)
     if cls is _CHECKPOINT:  # its backward is that of what it calls
         return args[0](*args[2:], **kwargs)
-    if cls.__module__ == _CHECKPOINT.__module__:  # it keeps what nobody will compute again
+    if cls.__module__ == _CHECKPOINT.__module__:  # what it keeps is not computed again
         tracer.gradients.forget(args[0])
         with torch.no_grad():
             return plain(*args, **kwargs)
@@ -91,9 +91,9 @@ def _put_back(before: Any) -> None:
 
 
 def _look_up(cls: Any, name: str) -> Any:
-    """An attribute of a function's class. `apply` has no code that could be exchanged; who asks for
-    it gets what stands in for it. Who holds it from before calls C++, which asks the class for what
-    it needs: `_backward_cls` (nobody else does), `forward`, and then `setup_context`."""
+    """An attribute of a function's class. `apply` has no code that could be exchanged; code
+    that asks for it gets a stand-in. Code that already holds it calls C++, which asks the class for
+    what it needs: `_backward_cls` (only C++ does), `forward`, and then `setup_context`."""
     found = type.__getattribute__(cls, name)
     if name not in _ASKED or not is_capturing():
         return found
@@ -154,7 +154,7 @@ def _stand_in(tracer: Tracer, cls: Any) -> Callable[..., Any] | None:
             if whole:
                 follow.setup_context(given[0])
         if not whole:
-            _next["setup_context"] = cls, follow.setup_context  # nobody is asked in between
+            _next["setup_context"] = cls, follow.setup_context  # nothing is asked in between
         return out
 
     return forward
@@ -335,7 +335,7 @@ def _attach_outputs(
     followed: list[int],
 ) -> list[FakeTensor]:  # fmt: skip
     """A program has one backward, that for all arguments; which of them need gradients is known
-    only when it is called. So what one of them gets must not hang on the others' needs."""
+    only when it is called. So what one of them gets must not depend on the others' needs."""
     held = dict(context.__dict__)
     known: dict[Any, int] = {"": 0}  # no number is 0
     whole = _Backward(tracer, cls, context, before)
@@ -462,7 +462,7 @@ class _Backward:
 
     def meaning(self, place: int, known: dict[Any, int]) -> int | None:
         """How the gradient of an argument is computed: the same number for runs that do it alike.
-        Masks are left out, with which operators are told what is needed of them."""
+        Masks are left out, which tell operators which results are needed."""
 
         def number(key: Any) -> int:
             return known.setdefault(key, len(known))

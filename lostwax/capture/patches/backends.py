@@ -3,12 +3,16 @@ a module that changes one while it is captured would change it for the capture a
 thread. So that is refused; what sets it to what it is, is nothing.
 
 Which kernels attention may use is not among them: a program has no such kernels, and computes the
-same. Must not set anything.
+same. Nor is a block of `with torch.backends.cudnn.flags(...)`, which puts back what it sets: it
+acts as in eager while it is captured, and the program's kernels read what is set around its call.
+Must not set anything.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, NoReturn
 
 import torch
@@ -65,6 +69,11 @@ _GETTERS: dict[str, Callable[..., Any]] = {
 """How their arguments would be if they changed nothing, where that is not what `_get_` gives."""
 
 
+_blocks: Any = (torch.backends.cudnn.flags, torch.backends.mkldnn.flags)
+_MANAGERS = frozenset(each.__wrapped__.__code__ for each in _blocks)
+"""The code of those that set something and put it back."""
+
+
 def _make_checked(name: str) -> NameSwap | None:
     function = getattr(_C, name, None)
     if function is None:
@@ -72,11 +81,18 @@ def _make_checked(name: str) -> NameSwap | None:
     getter = _GETTERS.get(name) or _make_getter(name.replace("_set_", "_get_", 1))
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if is_capturing() and (kwargs.get("warn_only") or getter(*args) != args):
+        changes = kwargs.get("warn_only") or getter(*args) != args
+        if is_capturing() and changes and not _is_put_back(sys._getframe(1)):
             _refuse(_NAMES[name], args[-1] if args else kwargs)
         return function(*args, **kwargs)
 
     return NameSwap(_C, name, stand_for(function, call))
+
+
+def _is_put_back(frame: FrameType | None) -> bool:
+    """Is it a manager that sets it, directly or by `set_flags`?"""
+    above = None if frame is None else frame.f_back
+    return any(each is not None and each.f_code in _MANAGERS for each in (frame, above))
 
 
 def _make_getter(name: str) -> Callable[..., Any]:

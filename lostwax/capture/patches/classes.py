@@ -14,7 +14,7 @@ import operator
 import sys
 from functools import partial
 from types import CodeType, FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import nn
@@ -27,9 +27,9 @@ from lostwax.capture.python.identities import check_class, is_of_number, is_same
 from lostwax.capture.threads import is_capturing
 from lostwax.classes import SHOWN
 from lostwax.fake.asked_tensor import IDENTITY
-from lostwax.fake.symbolic.objects import refuse_address, refuse_address_in_program
+from lostwax.fake.symbolic.objects import Address, refuse_address
 from lostwax.fake.tensor import FakeTensor
-from lostwax.location import PASSING_ON, asks_for_user, user_location
+from lostwax.location import PASSING_ON, asks_for_user
 from lostwax.undo.undo import Undo
 
 PASSING_ON.add(__file__)
@@ -89,31 +89,18 @@ def _identify(value: Any, /) -> int:
 
 
 def _hash(value: Any, /) -> int:
-    """`hash`: that of a tensor is where it lies."""
+    """`hash`: that of a tensor is where it lies, and so is that of what it is a part of."""
+    if not is_capturing():
+        return hash(value)
+    tracer = threads.running[-1]
+    before, tracer.addresses = tracer.addresses, set()
     found = hash(value)
-    return _make_address(found) if type(value) is FakeTensor else found
+    asked, tracer.addresses = tracer.addresses, before
+    return _make_address(found) if asked else found
 
 
 def _make_address(found: int) -> int:
-    if not is_capturing():
-        return found
-    threads.running[-1].addresses.add(found)
-    return Address(found)
-
-
-class Address(int):
-    """Where an object lies: it may be looked up, compared and shown. To compute with it is
-    refused, and so is a program that has it in it (`steps/to_graph`)."""
-
-
-def _refuse_arithmetic(address: Address, *_: Any) -> NoReturn:
-    refuse_address_in_program(user_location())
-
-
-_HARMLESS = {"__bool__", "__getnewargs__", "__index__", "__int__"}
-for _name in vars(int).keys() - vars(object).keys() - _HARMLESS:
-    if _name.startswith("__"):
-        setattr(Address, _name, _refuse_arithmetic)
+    return threads.running[-1].observer.make_address(found) if is_capturing() else found
 
 
 def _is_other(one: Any, other: Any, /) -> Any:

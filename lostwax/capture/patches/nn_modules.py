@@ -7,7 +7,7 @@ What that would change is refused. Must not change what a module computes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -18,7 +18,9 @@ from torch.nn.utils.rnn import PackedSequence
 
 from lostwax.capture import threads
 from lostwax.capture.patches.swap import CodeSwap
-from lostwax.fake.composite import recurrent
+
+if TYPE_CHECKING:
+    from lostwax.fake.composite.recurrent import Packed
 
 
 def has_averages(modules: Sequence[nn.Module]) -> bool:
@@ -100,6 +102,8 @@ def _pack(
     enforce_sorted: bool = True,
 ) -> PackedSequence:
     """`pack_padded_sequence`, computed: the lengths are data."""
+    from lostwax.fake.composite.recurrent import Packed
+
     given = torch.as_tensor(lengths, dtype=torch.int64, device=_cpu_of(lengths))
     batch, steps = input.shape[:2] if batch_first else (input.shape[1], input.shape[0])
     if given.ndim != 1 or given.device.type != "cpu" or input.ndim < 2:
@@ -125,7 +129,7 @@ def _pack(
         longest = max(known)
         found = [t * len(known) + b for t in range(longest) for b, n in enumerate(known) if t < n]
         positions = torch.tensor(found)
-    packed = recurrent.Packed(given, steps, positions)
+    packed = Packed(given, steps, positions)
     sizes = mask.sum(1)[:longest]
     tracer = threads.running[-1]
     tracer.packed[tracer.value_of(tracer.adopt(sizes))] = packed
@@ -182,7 +186,7 @@ def _pad(
     return out.index_select(0 if batch_first else 1, order), lengths[order.cpu()]
 
 
-def _find_packed(sizes: Any) -> recurrent.Packed | None:
+def _find_packed(sizes: Any) -> Packed | None:
     tracer = threads.running[-1]
     if not tracer.packed or not isinstance(sizes, torch.Tensor):
         return None

@@ -1,13 +1,13 @@
-"""Python's and numpy's random generators: a capture leaves them as they were, and tells of numbers
+"""Python's and numpy's random generators: a capture leaves them as they were, and warns of numbers
 that the module draws from them.
 
 They belong to all threads. A thread that is alone has them put back. Where there are others, who
 may draw meanwhile, nothing is put back, or they would draw the same numbers twice: there the
-capturing thread draws from copies. A function that somebody holds (`from random import random`) is
-the generator's own and draws from it all the same: that the generator was drawn from is reported,
-though it may have been another thread. torch's generator is not drawn from.
+capturing thread draws from copies. A function that code already holds (`from random import random`)
+is the generator's own and draws from it all the same: that the generator was drawn from is
+reported, though it may have been another thread. torch's generator is not drawn from.
 
-numpy loads its generators when somebody asks for them: it takes as long as a tenth of our import.
+numpy loads its generators when they are first used: that takes a tenth of the time of our import.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def separate_generators(undo: Undo) -> None:
         undo.add(partial(_put_back, _python_state(), _numpy_state(), undo))
         return
     classes = _make_classes()
-    undo.add(partial(_tell_of_copies, _python_state(), _numpy_state(), undo))
+    undo.add(partial(_warn_of_copies, _python_state(), _numpy_state(), undo))
     _copies.clear()
     _CODE_SWAPS.apply(undo)
     swap.set_classes(classes, undo)
 
 
-def _tell_of_draws(drawn: list[str], undo: Undo) -> None:
+def _warn_of_draws(drawn: list[str], undo: Undo) -> None:
     undo.notes.append(
         f"the module draws from Python's {' and '.join(drawn)}; the number is baked into "
         "the program. torch.rand would be drawn again in each run."
@@ -67,9 +67,9 @@ def _put_back(python: Any, array: bytes | None, undo: Undo) -> None:
         if array:
             ctypes.memmove(_numpy_address(), array, len(array))
         elif array is None and "numpy.random" in drawn:
-            _numpy.random.seed()  # as it was: nobody knows where it stands
+            _numpy.random.seed()  # as it was: its position is not known
     if drawn:
-        _tell_of_draws(drawn, undo)
+        _warn_of_draws(drawn, undo)
 
 
 def _is_numpy_drawn(array: bytes | None) -> bool:
@@ -84,7 +84,7 @@ def _is_numpy_drawn(array: bytes | None) -> bool:
 
 def _numpy_state() -> bytes | None:
     """The state of numpy's own generator as it lies in memory: `get_state` takes as long as ten
-    operators. None if nobody has loaded it."""
+    operators. None if it is not loaded."""
     if "numpy.random" not in sys.modules:
         return None
     address = _numpy_address()
@@ -92,7 +92,7 @@ def _numpy_state() -> bytes | None:
 
 
 def _numpy_address() -> int:
-    """Where that state lies; 0 if somebody has chosen a generator of another kind."""
+    """Where that state lies; 0 if a generator of another kind was chosen."""
     generator = _numpy.random.get_bit_generator()
     return generator.ctypes.state_address if type(generator) is np.random.MT19937 else 0
 
@@ -134,11 +134,11 @@ _copies: dict[str, Any] = {}
 """What the capturing thread draws from, by the generator's name, once it has drawn."""
 
 
-def _tell_of_copies(python: Any, array: bytes | None, undo: Undo) -> None:
+def _warn_of_copies(python: Any, array: bytes | None, undo: Undo) -> None:
     drawn = sorted(_copies, reverse=True)
     _copies.clear()
     if drawn:
-        _tell_of_draws(drawn, undo)
+        _warn_of_draws(drawn, undo)
     elif _python_state() != python or _numpy_state() != array:
         undo.notes.append(PERHAPS_DRAWN)
 

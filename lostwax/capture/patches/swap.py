@@ -43,8 +43,8 @@ class CodeSwap(NamedTuple):
 class CodeSwaps:
     """Swaps that are made together.
 
-    The code of the functions is exchanged, not the functions: who holds one of them calls what it
-    should, and the tables that torch keeps of its functions stay right.
+    The code of the functions is exchanged, not the functions: code that holds one of them
+    calls what it should, and the tables that torch keeps of its functions stay right.
     """
 
     def __init__(self, swaps: Sequence[CodeSwap]) -> None:

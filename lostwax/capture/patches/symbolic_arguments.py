@@ -8,6 +8,7 @@ to the function itself. Must not change what a function computes.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -114,7 +115,7 @@ def _make_of_numbers(name: str) -> Any:
 
 
 def _compute_tensor(function: Any, a: Any, b: Any, **options: Any) -> Any:
-    """Of integers the number is computed, and who reads it off the tensor (`view`) gets it back."""
+    """Of integers the number is computed, and reading it off the tensor (`view`) gives it back."""
     compute = _OF_INTEGERS.get((function, *options.items()))
     if compute is not None and {type(a), type(b)} in _SIZES:
         return torch.scalar_tensor(compute(a, b), dtype=torch.int64, device="cpu")
@@ -147,6 +148,51 @@ def _tensor(data: Any = None, **options: Any) -> Any:
     options.setdefault("dtype", _dtype(numbers))
     parts = [torch.scalar_tensor(n, **options) for n in numbers]
     return torch.stack(parts).reshape(shape) if shape else parts[0]
+
+
+def _make_from_data(function: Any) -> Any:
+    """`torch.tensor` and `as_tensor`, also of lists that have tensors of one number in them."""
+    choose = _make_choosing(function, _tensor)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        data = args[0] if args else None
+        if data.__class__ in _LISTS and is_capturing():
+            made = _join_tensors(data, *args[1:], **kwargs)
+            if made is not None:
+                return made
+        return choose(*args, **kwargs)
+
+    return stand_for(function, call)
+
+
+def _join_tensors(data: Any, *args: Any, **options: Any) -> Any:
+    """A tensor of such a list, without gradient, as torch would read it: number by number. None if
+    there is none in it."""
+    members = _flat(data)
+    if not any(each.__class__ is FakeTensor and each.ndim == 0 for each in members):
+        return None
+    shape = _shape(data)
+    options = {name: value for name, value in options.items() if value not in (None, False)}
+    is_plain = all(
+        each.ndim == 0
+        if isinstance(each, torch.Tensor)
+        else isinstance(each, (int, float, *SYMBOLIC))
+        for each in members
+    )
+    if shape is None or not is_plain or args or options.keys() - {"dtype", "device"}:
+        return None
+    kinds = [e.dtype if isinstance(e, torch.Tensor) else _dtype([e]) for e in members]
+    dtype = options.get("dtype") or functools.reduce(torch.promote_types, kinds)
+    if any(kind.is_floating_point for kind in kinds) and not dtype.is_floating_point:
+        return None  # torch takes no float for an integer
+    device = options.get("device") or torch.get_default_device()
+    parts = [
+        each.detach().to(device, dtype)
+        if isinstance(each, torch.Tensor)
+        else torch.scalar_tensor(each, dtype=dtype, device=device)
+        for each in members
+    ]
+    return torch.stack(parts).reshape(shape)
 
 
 def _check_readable(numbers: Sequence[Any], options: Mapping[str, Any]) -> None:
@@ -234,14 +280,13 @@ _KINDS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 _OTHERS: list[tuple[Any, str, Callable[..., Any]]] = [
     *((math, name, _take_symbol(getattr(torch, f"_sym_{name}"))) for name in MATH),
     (math, "pow", _power),
-    (torch, "tensor", _tensor),
-    (torch, "as_tensor", _tensor),
     (torch, "linspace", _linspace),
     (torch, "istft", _istft),
     (torch, "sym_ite", _sym_ite),
     (torch.nn.functional, "one_hot", _one_hot),
     (torch.nn.functional, "affine_grid", _affine_grid),
 ]
+_FROM_DATA = ("tensor", "as_tensor")
 _OF_NUMBERS = (
     "add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "floor_divide"
 )  # fmt: skip
@@ -264,6 +309,7 @@ NAME_SWAPS = [
         NameSwap(where, name, _make_choosing(getattr(where, name), answer))
         for where, name, answer in _OTHERS
     ],
+    *[NameSwap(torch, name, _make_from_data(getattr(torch, name))) for name in _FROM_DATA],
     *[NameSwap(torch, name, _make_of_numbers(name)) for name in _OF_NUMBERS],
 ]
 STAND_INS: dict[Any, Any] = {

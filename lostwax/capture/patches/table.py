@@ -7,7 +7,7 @@
 | `autograd.Function.apply` | code; where it is C, how its class answers | `autograd_function` |
 | settings of `torch.backends`, determinism, precision, the default device | class of `torch._C`; code | `backends` |
 | `torch.autocast` | code; class of the module | `autocasting` |
-| `TransformerEncoder.forward`, `_BatchNorm.forward` | code | `nn_modules` |
+| `TransformerEncoder.forward`, `_BatchNorm.forward`; `pack_padded_sequence`, `pad_packed_sequence`, recurrent modules of what was packed | code | `nn_modules` |
 | `torch.tensor`, `as_tensor`, `linspace`, `F.one_hot`, `torch.div(7, 2)`, `math.sqrt` and their like; `F.binary_cross_entropy` of torch 2.11 | class of the module; globals of the user's; code | `symbolic_arguments` |
 | `max` and `min` in the user's functions | globals of theirs, that answer otherwise of symbolic integers alone | `symbolic_arguments` |
 | `F.conv1d` to `conv3d`, `torch.batch_norm`, `layer_norm`, `group_norm` | class of the module | `fast_calls` |

@@ -1,5 +1,5 @@
 """Functions of torch that do what a capture needs while it runs: compiling gives the function
-itself, assertions on data are left to the running program, and seeds to who runs it.
+itself, assertions on data are left to the running program, and seeds to its caller.
 
 torch's own wrappers of control flow would compile themselves before they call the operator; while a
 capture runs they call it at once, and the tracer meets it. Must not import what compiles.
@@ -19,6 +19,7 @@ from lostwax.capture import threads
 from lostwax.capture.aliasing.sharing import refuse_merged
 from lostwax.capture.heap import reach
 from lostwax.capture.patches.swap import CodeSwap
+from lostwax.capture.python import told_exporting
 from lostwax.capture.trace import refusals
 from lostwax.capture.trace.grad_marks import NeedsAutograd
 from lostwax.capture.trace.gradient_reach import find_join_between
@@ -71,7 +72,7 @@ def _refuse_jiterator(plain: Any, *args: Any, **kwargs: Any) -> Any:
     refusals.refuse_jiterator()
 
 
-def _is_told_causal(plain: Any, mask: Any, is_causal: Any = None, size: Any = None) -> bool:
+def _is_declared_causal(plain: Any, mask: Any, is_causal: Any = None, size: Any = None) -> bool:
     """A hint that lets eager leave a mask away; without it the mask is used, and computes the same.
     To find out would need the mask's data."""
     return is_causal is True
@@ -89,9 +90,9 @@ def _set_rng_state(plain: Any, new_state: Any, *device: Any) -> None:
     refusals.refuse_generator()
 
 
-def _yes(plain: Any) -> bool:
+def _tell_exporting(plain: Any) -> bool:
     """`torch.compiler.is_exporting()` and `is_compiling()`: libraries ask."""
-    return True
+    return told_exporting.answer(threads.running[-1], plain.__name__)
 
 
 def _no(plain: Any) -> bool:
@@ -171,7 +172,7 @@ def _import_outside(plain: Any, *args: Any) -> Any:
 
 
 def _import_by_name(plain: Any, *args: Any, **kwargs: Any) -> Any:
-    """`importlib.import_module`: nobody knew which module would be asked for."""
+    """`importlib.import_module`: which module it loads is known only now."""
     found = plain(*args, **kwargs)
     reach.follow([found])
     return found
@@ -204,10 +205,10 @@ CODE_SWAPS: list[CodeSwap] = [
     *(CodeSwap(function, _set_rng_state) for function in _device_functions("set_rng_state")),
     CodeSwap(torch.set_default_dtype, _set_default_dtype),
     CodeSwap(torch.func.linearize, _refuse_linearize),
-    CodeSwap(torch.compiler.is_exporting, _yes),
-    CodeSwap(torch.compiler.is_compiling, _yes),
+    CodeSwap(torch.compiler.is_exporting, _tell_exporting),
+    CodeSwap(torch.compiler.is_compiling, _tell_exporting),
     CodeSwap(torch.backends.mha.get_fastpath_enabled, _no),
-    CodeSwap(_causal, _is_told_causal),
+    CodeSwap(_causal, _is_declared_causal),
     CodeSwap(torch.cuda.jiterator._JittedFunction.__call__, _refuse_jiterator),
     CodeSwap(torch.library.get_ctx, _get_context),
     CodeSwap(torch.autograd.graph._engine_run_backward, _run_backward),

@@ -39,7 +39,7 @@ class _UnboundMethod:
     def __get__(self, tensor: Any, cls: Any = None) -> Any:
         if tensor is not None:
             return self.original.__get__(tensor, cls)
-        # Who names the class stands right here: what a fake does by `torch.Tensor.data` is its own.
+        # The caller is the code that names the class; a fake uses `torch.Tensor.data` itself.
         is_asking = is_capturing() and is_user_code(sys._getframe(1).f_code)
         return self.asking if is_asking else self.original
 

@@ -62,7 +62,7 @@ class FunctionNotes:
 
 
 class Watcher(Protocol):
-    """Someone who wants to be there when a capture calls the module."""
+    """Runs around the call that a capture makes of the module."""
 
     def call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Call the function."""
@@ -72,7 +72,7 @@ _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 
 def find_watcher() -> Watcher | None:
-    """Who is there."""
+    """The watcher of captures in this context, if there is one."""
     return _watcher.get()
 
 
@@ -92,7 +92,7 @@ def watch_functions(undo: Undo) -> FunctionNotes:
 
 
 def call_watched(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-    """Call the function as part of a capture, in the sight of whoever asked for it."""
+    """Call the function as part of a capture, watched by those who asked for it."""
     watcher = _watcher.get()
     if watcher is None:
         return function(*args, **kwargs)

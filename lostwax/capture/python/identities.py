@@ -1,4 +1,4 @@
-"""What Python does with our objects and tells nobody, in the user's functions: a copy of a
+"""What Python does with our objects without calling them, in the user's functions: a copy of a
 function's code that asks us.
 
 A number that is not known is another object than the one that it stands for, `flag is True`; and of
@@ -6,11 +6,11 @@ two tensors data may decide whether they are one. So in the copy the comparison 
 ASKED`. `x is None` stays as it is. A method of C's does not know our classes: `(2).__eq__(n)` is
 `METHODS[2].__eq__(n)` in the copy, and one that is kept somewhere asks, too (`held.py`); in code
 that has such a name as a text (`vars(int)["__eq__"]`), what calls give is looked at; found in other
-ways, its answer is refused if its truth is asked (`watch_truths`). `case int():` is told of
-by `one in MATCHED`. And if C raises a TypeError over one of our numbers, the handler would run for
-all data: each handler begins with `error in CAUGHT`. The bytes are exchanged, and not the source
+ways, its answer is refused if its truth is asked (`watch_truths`). `case int():` is answered by
+`one in MATCHED`. And if C raises a TypeError over one of our numbers, the handler would run for all
+data: each handler begins with `error in CAUGHT`. The bytes are exchanged, and not the source
 (`flow/rewriting`): that would have to be read and compiled, for functions most of which do none of
-this. Must not know who wants the answer.
+this. Must not know what the answer is for.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ class _WithMethods:
     def __getitem__(self, owner: Any) -> Any:
         kind = owner if issubclass(type(owner), type) else type(owner)
         is_number = issubclass(kind, Number)
-        return _Owner(owner) if is_number or owner in self._kinds else owner
+        is_number = is_number or any(owner is each for each in self._kinds)
+        return _Owner(owner) if is_number else owner
 
 
 class _Owner:
@@ -107,15 +108,15 @@ class _Owner:
 
 
 def _call_method(method: Any, /, *args: Any, **options: Any) -> Any:
-    """`object.__setattr__(tensor, …)` goes the way of `setattr`. A method of a plain number would
-    return NotImplemented, which is true."""
+    """`object.__setattr__(tensor, …)` goes the way of `setattr`, and `object.__hash__` that of
+    `hash`. A method of a plain number would return NotImplemented, which is true."""
     if not args or not threads.is_capturing():
         return method(*args, **options)
     if type(method) in _FINDERS:
         name, *given = method.__reduce__()[1]
     else:
         name, given = method.__qualname__, [*args]
-        if method.__name__ in _SETTING and type(args[0]) is FakeTensor:
+        if method.__name__ in _OF_OBJECTS and type(args[0]) is FakeTensor:
             method = getattr(FakeTensor, method.__name__)
     asked = [SHOWN[type(each)] for each in given if type(each) in _SYMBOLIC]
     is_refused = asked and getattr(method, "__objclass__", None) in _NUMBERS
@@ -193,10 +194,10 @@ def watch_truths(undo: Undo) -> None:
 _NUMBERS = (int, float, complex, bool)
 _FINDERS = (attrgetter, methodcaller)
 METHOD_KINDS = (MethodWrapperType, WrapperDescriptorType, *_FINDERS)
-_SETTING = frozenset(("__setattr__", "__delattr__"))
+_OF_OBJECTS = frozenset(("__setattr__", "__delattr__", "__hash__"))
 _COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
 _OPERATORS = frozenset(name for name in vars(int) if name[:2] == "__" and not hasattr(object, name))
-_METHOD_NAMES = _SETTING | _COMPARISONS | _OPERATORS
+_METHOD_NAMES = _OF_OBJECTS | _COMPARISONS | _OPERATORS
 ASKED, ANSWERS, CAUGHT, MATCHED = _Asked(), _Answers(), _Caught(), _Matched()
 METHODS, CALLED_METHODS = _WithMethods(()), _WithMethods(Tensor.__mro__)
 """Whose methods are only named, `map((2).__eq__, …)`; and whose are called at once."""

@@ -91,6 +91,8 @@ def _check_key(key: Any) -> None:
     if not isinstance(key, torch.Tensor | IntWrapper):
         raise DynamicShapesError(
             f"ShapesCollection is indexed by a tensor or an IntWrapper, not a {type(key).__name__}"
+            '\n  instead: shapes[x] = {0: Dim("batch")}, where x is the tensor of the example; by '
+            'names, dynamic_shapes={"x": {0: Dim("batch")}} without a collection'
         )
 
 
@@ -107,6 +109,7 @@ class AdditionalInputs:
         self._examples: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
     def add(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> None:
+        """Another call, beside the example: what differs between them varies."""
         if not isinstance(args, tuple):
             raise DynamicShapesError(
                 f"AdditionalInputs.add: args must be a tuple, not a {type(args).__name__}\n"

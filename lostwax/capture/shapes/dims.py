@@ -289,7 +289,8 @@ def _identifier(name: str) -> str:
 
 
 def dims(*names: str, min: int | None = None, max: int | None = None) -> tuple[Dim, ...]:
-    """Several Dims of one range: `dims("h", "w", min=32)` or `dims("h w", min=32)`."""
+    """Several Dims of one range, `min` to `max`, one for each of the `names`:
+    `dims("h", "w", min=32)` or `dims("h w", min=32)`."""
     split = [part for name in names for part in re.split(r"[\s,]+", name) if part]
     return tuple(Dim(name, min=min, max=max) for name in split)
 
@@ -331,7 +332,8 @@ def mark_dynamic(
     min: int | None = None,
     max: int | None = None,
 ) -> None:
-    """Let a size of this tensor vary whenever it is an example input, as `Dim.DYNAMIC` does.
+    """Let the size number `index` of this tensor vary, from `min` to `max`, whenever it is an
+    example input, as `Dim.DYNAMIC` does. Several may be given at once.
 
     If `dynamic_shapes` says something about the same dimension, that counts instead.
     """
@@ -350,10 +352,14 @@ def mark_static(tensor: torch.Tensor, index: int | Iterable[int] | None = None) 
 
 def _mark(tensor: torch.Tensor, index: int | Iterable[int], hint: Hint) -> None:
     if not isinstance(tensor, torch.Tensor):
-        raise DynamicShapesError(f"only tensors can be marked, not a {type(tensor).__name__}")
+        raise DynamicShapesError(
+            f"only tensors can be marked, not a {type(tensor).__name__}\n"
+            "  instead: mark an input's tensor; for an int write dynamic_shapes={'n': Dim.DYNAMIC}"
+        )
     for dim in (index,) if isinstance(index, int) else tuple(index):
         if not -tensor.ndim <= dim < tensor.ndim:
             raise DynamicShapesError(
-                f"the tensor has {tensor.ndim} dimension(s), there is no dimension {dim} to mark"
+                f"the tensor has {tensor.ndim} dimension(s), there is no dimension {dim} to mark\n"
+                f"  instead: one of {', '.join(map(str, range(tensor.ndim))) or 'another tensor'}"
             )
         MARKS.setdefault(tensor, {})[dim % tensor.ndim] = hint

@@ -50,7 +50,8 @@ def dump_dynamic_shapes(
 
 
 def load_dynamic_shapes(dumped: Mapping[str, Any]) -> Any:
-    """The `dynamic_shapes` that `dump_dynamic_shapes` wrote, or torch's, with `to_dict=True`."""
+    """The `dynamic_shapes` of `dumped`, which `dump_dynamic_shapes` wrote, or torch's with
+    `to_dict=True`."""
     try:
         shapes, given = dumped["dynamic_shapes"], dumped["dims"]
         dims = {name: Dim(name, min=d["min"], max=d["max"]) for name, d in given.items()}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import torch
+from torch._ops import OpOverload
 
 from lostwax.errors import CaptureError
 from lostwax.ir.graph.numbers import SymbolOrigins, number_sources
@@ -67,7 +68,7 @@ def _refuse_asked_inside(
     """Refuse a question about a declared size that the example answers in a branch or a loop: the
     program would refuse other sizes, but only when it gets there. `keeps_both`: where sizes decide,
     both ways are kept, and a call comes to the one for its sizes."""
-    for step in steps:
+    for step in [each for each in steps if each.target.__class__ is not OpOverload]:
         is_refused = not keeps_both or _is_branch_on_data(step)
         for graph in [each for each in step.args if each.__class__ is InnerGraph]:
             for guard in graph.demands if is_refused else ():

@@ -133,7 +133,7 @@ def _dim_text(dim: str, violations: list[BrokenDim], spec: Spec) -> str:
 
 
 def _find_forgotten(dim: str, violation: BrokenDim, spec: Spec) -> str:
-    """Sizes of other inputs that nobody declared, and that are as the violation wants the Dim to
+    """Sizes of other inputs that are not declared, and that are as the violation wants the Dim to
     be: what is to be added to `dynamic_shapes`."""
     fixes = (fix for line in violation.fix.splitlines() for fix in _read_line(line))
     wanted = {fix.value for fix in fixes if fix.kind == "constant" and fix.dim == dim}

@@ -39,8 +39,8 @@ def find_containers(named: Iterable[tuple[str, Any]]) -> list[ArgumentContainer]
     return found
 
 
-def tell_of_changes(before: Sequence[ArgumentContainer], ran: Sequence[FunctionType]) -> None:
-    """Tell of containers that hold something else; refuse those of which the program keeps a part.
+def warn_of_changes(before: Sequence[ArgumentContainer], ran: Sequence[FunctionType]) -> None:
+    """Warn of containers that hold something else; refuse those of which the program keeps a part.
     `ran` are the user's functions that ran."""
     for each in before:
         path, container, content = each

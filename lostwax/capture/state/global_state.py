@@ -67,11 +67,11 @@ class OutsideState:
         """To be made before what modules hold is changed, so that this was put back when we
         look."""
         self.caches: dict[Any, SavedLruCache] = {}
-        self.is_told = False
-        """Is the user told of more than tensors? (A capture that fails is made again or raises.)"""
+        self.warns_of_values = False
+        """Is the user warned of more than tensors? (A capture that fails is made again or
+        raises.)"""
         self.watched = Seen()
-        for each in modules:
-            self.watched.add(each)
+        self.watched.update(modules)
         self.places = Places(self.watched, opens_watched=False, follows=False)
         self._reach, self._modules, self._undo = reach, modules, undo
         CALLS.begin(undo)
@@ -98,42 +98,42 @@ class OutsideState:
         for _, place in [*self.places.list_changes({})]:
             before, after = list_items(place.content), read_items(place.value)
             if before is None or after is None:
-                self._tell_of_content(place)
+                self._warn_of_content(place)
                 write(place.value, place.content)
             elif changed := [*_list_changed(before, after)]:
-                self._tell_of_items(place, changed)
+                self._warn_of_items(place, changed)
                 write(place.value, [*_list_restored(before, after)])
 
     # ----------------------------------------------------------------------------------- the texts
 
-    def _tell_of_content(self, place: Place) -> None:
+    def _warn_of_content(self, place: Place) -> None:
         name, holder, content = place
         if isinstance(content, Stream) or isinstance(holder, (*MUTABLE_ARRAYS, *FILES)):
-            if self.is_told:
-                self._tell(describe_consumed(holder, self._find_label(place)))
+            if self.warns_of_values:
+                self._warn(describe_consumed(holder, self._find_label(place)))
         elif isinstance(holder, OpaqueState) and any(map(leads_to_fake, holder.leads_to())):
             kind = type(holder.owner).__name__
-            self._tell(
+            self._warn(
                 f"the module keeps a tensor in {self._find_label(place)}, a {kind}; a program "
                 "leaves nothing there. It has no data, and is still in it: take it out."
             )
-        elif isinstance(holder, Fixed) and self.is_told:
-            self._tell(
+        elif isinstance(holder, Fixed) and self.warns_of_values:
+            self._warn(
                 f"the module changes {name}; the program does not: every run of it computes with "
                 "what it was at capture. A buffer would be kept."
             )
         elif not isinstance(holder, TorchSettings):  # which others put back
             self._note(name)
 
-    def _tell_of_items(self, place: Place, changed: Sequence[tuple[Any, Any, Any]]) -> None:
-        """Tell of the first tensor, or else of the first number or word, in a place."""
+    def _warn_of_items(self, place: Place, changed: Sequence[tuple[Any, Any, Any]]) -> None:
+        """Warn of the first tensor, or else of the first number or word, in a place."""
         for key, _, now in changed:
             if leads_to_fake(now):
                 label = self._find_label(place, key if self._has_attributes(place) else None)
                 said = f"{label}; a program leaves nothing there, and {label.partition(',')[0]} is"
-                self._tell(f"the module keeps a tensor in {said} as it was before the export.")
+                self._warn(f"the module keeps a tensor in {said} as it was before the export.")
                 return
-        if not self.is_told:
+        if not self.warns_of_values:
             return
         from lostwax.capture.heap.values import describe
 
@@ -142,7 +142,7 @@ class OutsideState:
                 called = key if self._has_attributes(place) else place.name
                 line = line_that_sets(called, self._reach.functions)
                 at = "" if line is None else f" ({line})"
-                self._tell(
+                self._warn(
                     f"the module sets {self._find_label(place, key)}, from {describe(was)} to "
                     f"{describe(now)}{at}; the program does not: every run of it computes with "
                     "what it was at capture. A buffer would be kept."
@@ -150,12 +150,12 @@ class OutsideState:
                 return
         self._note(place.name)
 
-    def _tell(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         if not note_change(text):
             self._undo.notes.append(text)
 
     def _note(self, name: str) -> None:
-        if self.is_told:
+        if self.warns_of_values:
             note_silent_change(f"the module changes {name}")
 
     def _find_label(self, place: Place, key: Any = None) -> str:

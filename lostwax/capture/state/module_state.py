@@ -15,17 +15,18 @@ from weakref import ref
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from lostwax.cache import PerClass
 from lostwax.capture.heap.contents import list_items, stands_for
 from lostwax.capture.heap.edges import extra_parts
 from lostwax.capture.heap.held_by_modules import open_unsnapshotted
-from lostwax.capture.heap.holders import MISSING, items
+from lostwax.capture.heap.holders import MISSING, ModuleAttributes, items
 from lostwax.capture.heap.places import Places
 from lostwax.capture.heap.snapshot import REGISTRIES, HeldValue, Snapshot
 from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.state.unkept_changes import note_change, note_silent_change, warn_of_change
-from lostwax.classes import SYMBOLIC
+from lostwax.classes import SYMBOLIC, TENSORS
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, storage_key
 from lostwax.ir.run.held import find_held as held_by
@@ -76,6 +77,9 @@ class ModuleState:
         """The tensors in the module's `state_dict`, in its order."""
         self.non_persistent: dict[str, torch.Tensor] = {}
         """The buffers that are not in it."""
+        self._wrappers: dict[str, tuple[Any, bool]] = {}
+        """Those that are made of others, which are buffers then; and whether they are not
+        persistent."""
         for path, module in self.places:
             if id(module) not in self.paths:
                 self.paths[id(module)] = path
@@ -87,6 +91,12 @@ class ModuleState:
                 self._collect_slots(buffers, "buffer", path, module._buffers, non_persistent)
         if any(map(_IS_SCRIPTED.__getitem__, map(type, self.modules))):
             self._refuse_scripted()
+        left = list(self._wrappers.items())
+        for path, (wrapper, is_apart) in left:
+            parts = _take_apart(path, wrapper)
+            known = len(self._wrappers)
+            self._collect_slots(buffers, "buffer", path, parts, parts if is_apart else ())
+            left += list(self._wrappers.items())[known:]
         self.slots = [*parameters.values(), *buffers.values()]
         self.parameters = len(parameters)
         """How many of the slots are parameters; these come first."""
@@ -110,6 +120,9 @@ class ModuleState:
         for name, tensor in held.items():
             if tensor is not None:
                 path = prefix + name
+                if type(tensor) not in TENSORS and is_traceable_wrapper_subclass(tensor):
+                    self._wrappers[path] = tensor, name in non_persistent
+                    continue
                 slot = slots.get(id(tensor))
                 if slot is None:
                     slot = slots[id(tensor)] = StateSlot()
@@ -125,23 +138,35 @@ class ModuleState:
                 else:
                     persistent[path] = tensor
 
-    def replace(self, fakes: Mapping[int, torch.Tensor], places: Places, undo: Undo) -> None:
+    def replace(
+        self,
+        attributes: ModuleAttributes,
+        fakes: Mapping[int, torch.Tensor],
+        places: Places,
+        undo: Undo,
+    ) -> None:
         """Replace each parameter and buffer by its fake (found by the tensor's id) until the end.
         What modules hold and we do not know all of is added to the places."""
-        saved = self._saved = Snapshot(self.modules)
+        saved = self._saved = Snapshot(attributes)
         undo.add(saved.restore)
+        if self._wrappers:
+            fakes = dict(fakes)
+            for wrapper, _ in reversed(self._wrappers.values()):  # inner ones first
+                fakes[id(wrapper)] = _wrap_fakes(wrapper, fakes)
         saved.replace(fakes)
-        open_unsnapshotted(places, self.modules, saved)
+        open_unsnapshotted(places, saved)
 
     def find_changes(
         self,
         fakes: Mapping[int, Any],
         read: Collection[torch.Tensor],
         ran: Sequence[FunctionType],
+        constants: Mapping[int, int],
     ) -> tuple[dict[str, torch.Tensor], list[KeptTensor]]:
         """What the call left behind: the buffers that now hold another tensor, and tensors in
-        places where a program does not keep them. `read` are the constants that the program reads,
-        `ran` the user's functions that ran.
+        places where a program does not keep them. `read` are the tensors from outside that the
+        program reads, `ran` the user's functions that ran; `constants` are the ids of constants
+        by those of what a recorder knows of their fakes.
         """
         assert self._saved is not None
         if self._saved.is_untouched():
@@ -150,9 +175,12 @@ class ModuleState:
         found = self.find_reassigned(fakes)
         self.check_memory_apart(fakes)
         read = [*read, *(tensor for tensor in found.values() if is_from_outside(tensor))]
-        kept = [*self._find_registered(), *self._find_attributes(self._saved, fakes, read)]
+        kept = [
+            *self._find_registered(),
+            *self._find_attributes(self._saved, fakes, read, constants),
+        ]
         if not kept:  # otherwise the caller checks whether the next call leaves the same
-            self._tell_of_values(self._saved, ran, fakes)
+            self._warn_of_values(self._saved, ran, fakes)
         return found, kept
 
     def find_reassigned(self, fakes: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -201,6 +229,8 @@ class ModuleState:
 
     def _held_tensor(self, slot: StateSlot, name: str) -> torch.Tensor | None:
         module, leaf = self._find_owner(name)
+        if isinstance(module, torch.Tensor):
+            return getattr(module, leaf, None)
         found = (module._parameters if slot.kind == "parameter" else module._buffers).get(leaf)
         return getattr(module, leaf, None) if found is None else found
 
@@ -265,7 +295,11 @@ class ModuleState:
                     yield KeptTensor(prefix + name, name, tensor, is_registered=True)
 
     def _find_attributes(
-        self, saved: Snapshot, fakes: Mapping[int, Any], read: Collection[torch.Tensor]
+        self,
+        saved: Snapshot,
+        fakes: Mapping[int, Any],
+        read: Collection[torch.Tensor],
+        constants: Mapping[int, int],
     ) -> Iterator[KeptTensor]:
         """Tensors that the call left in plain attributes: a program loses them between two runs.
         Those that each run makes before it reads them do not count. We note each tensor in the
@@ -276,9 +310,8 @@ class ModuleState:
         of_classes = zip(chain.from_iterable(self._class_values(saved)), repeat(True))
         for at, is_shared in chain(of_modules, of_classes):
             found = at.value
-            if isinstance(found, torch.Tensor) and at.known.isdisjoint(
-                (id(found), own.get(id(found)))
-            ):
+            ids = id(found), own.get(id(found)), constants.get(id(getattr(found, "tracked", None)))
+            if isinstance(found, torch.Tensor) and at.known.isdisjoint(ids):
                 is_old = id(found) in own or is_from_outside(found)
                 if is_old or isinstance(at.before, torch.Tensor):
                     note_change(f"the module puts another tensor into its attribute {at.where}")
@@ -286,7 +319,7 @@ class ModuleState:
                 if not _is_made_anew(before, found, read):
                     yield KeptTensor(at.where, at.name, found, is_shared)
 
-    def _tell_of_values(
+    def _warn_of_values(
         self, saved: Snapshot, ran: Sequence[FunctionType], fakes: Mapping[int, Any]
     ) -> None:
         """Tell of plain values that the call set in attributes, and of tensors that it moved
@@ -359,6 +392,26 @@ def _scripted_error(module: nn.Module, what: str, do: str) -> CaptureError:
         f"  instead: {do} the module that it was made of, before torch.jit.script(...) or "
         "torch.jit.trace(...)"
     )
+
+
+def _take_apart(path: str, wrapper: Any) -> dict[str, torch.Tensor]:
+    """The tensors that a tensor of a class of its own is made of."""
+    if wrapper.requires_grad and torch.is_grad_enabled():
+        raise CaptureError(
+            f"{path} is a {type(wrapper).__name__}, which is made of other tensors, and requires "
+            "gradients.\n  why: a program has the tensors that it is made of, as buffers\n"
+            "  instead: module.requires_grad_(False), or export it under torch.no_grad()"
+        )
+    return {name: getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]}
+
+
+def _wrap_fakes(wrapper: Any, fakes: Mapping[int, torch.Tensor]) -> torch.Tensor:
+    """A tensor of the wrapper's class, made of the fakes of what that is made of."""
+    names, context = wrapper.__tensor_flatten__()
+    parts = {name: fakes[id(getattr(wrapper, name))] for name in names}
+    made = type(wrapper).__tensor_unflatten__(parts, context, wrapper.size(), wrapper.stride())
+    made._is_param = isinstance(wrapper, nn.Parameter)
+    return made  # type: ignore[no-any-return]
 
 
 def _compare(saved: Snapshot, place: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:

@@ -18,11 +18,11 @@ from lostwax.undo.undo import Undo
 
 
 class _TextListener(NamedTuple):
-    """Someone who collects the texts."""
+    """Collects the texts."""
 
     heard: list[str]
     hears_all: bool
-    """Also of changes that nobody is warned of?"""
+    """Also those of changes that cause no warning?"""
 
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ def collect_changes(undo: Undo, hears_all: bool = True) -> list[str]:
 
 
 def note_changes(work: Callable[[], T]) -> tuple[T, list[str]]:
-    """What the work gives, and the changes that the next call may find."""
+    """What the work returns, and the changes that the next call may find."""
     told: list[str] = []
     token = _told.set(told)
     try:
@@ -49,7 +49,7 @@ def note_changes(work: Callable[[], T]) -> tuple[T, list[str]]:
 
 
 def note_change(text: str) -> bool:
-    """Note the change if someone collects all; False if nobody does, so that a warning is due."""
+    """Note the change if all are collected; False if not, so that a warning is due."""
     listener = _listening.get()
     if listener is None or not listener.hears_all:
         return False
@@ -58,7 +58,7 @@ def note_change(text: str) -> bool:
 
 
 def note_silent_change(text: str) -> None:
-    """Note a change that nobody is warned of. If the program keeps tensors, the next call is tried,
+    """Note a change that causes no warning. If the program keeps tensors, the next call is tried,
     as it is after a warning."""
     told = _told.get()
     if not note_change(text) and told is not None:

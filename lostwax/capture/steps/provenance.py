@@ -248,7 +248,7 @@ _TYPE_NAMES = PerClass(__name__, "type names", lambda cls: f"{cls.__module__}.{c
 
 
 class CallWatcher(Protocol):
-    """What is told with which arguments some modules are called, and what they return."""
+    """Notes with which arguments some modules are called, and what they return."""
 
     @property
     def paths(self) -> Container[str]: ...
@@ -258,6 +258,11 @@ class CallWatcher(Protocol):
     ) -> None: ...
 
     def note_exit(self, entered: Entered, result: Any) -> None: ...
+
+
+class CaughtCall(partial[Any]):
+    """Takes the calls of one module during a capture. It is in the attributes of every module, and
+    of a class of its own, so that whoever looks at these does not open it."""
 
 
 class Provenance:
@@ -377,7 +382,7 @@ class Provenance:
             alone = kind.alone and not (watched or any(hooks) or "forward" in held)
             if kind.has_own_call:
                 hooks = (True,)
-            held[_COMPILED] = partial(
+            held[_COMPILED] = CaughtCall(
                 called, module, paths[id(module)], alone, kind.is_graph, hooks
             )
 

@@ -462,7 +462,7 @@ def find_live(
 
     need(list(outputs))
     for step in reversed(steps):  # what a step reads was made before it
-        if step in found or has_effect(step.target) or _acts(step):
+        if step in found or acts(step):
             found.add(step)
             args, tensors = step.args, step.tensors
             if tensors is not None:
@@ -482,12 +482,11 @@ def find_live(
     return found, read
 
 
-def _acts(step: Step) -> bool:
-    """Does it take a graph that does something beside computing?"""
+def acts(step: Step) -> bool:
+    """Does it do something beside computing, or does a graph that it takes?"""
+    if has_effect(step.target):
+        return True
     if step.result.__class__ is Value or step.target.__class__ is OpOverload:
         return False
     graphs = [a for a in step.args if a.__class__ is InnerGraph]
-    return any(
-        graph.demands or any(has_effect(s.target) or _acts(s) for s in graph.region.steps)
-        for graph in graphs
-    )
+    return any(graph.demands or any(map(acts, graph.region.steps)) for graph in graphs)

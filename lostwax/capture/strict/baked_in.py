@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class BakedIn(NamedTuple):
-    """One value."""
+    """One value that the module reads from Python."""
 
     path: str
     """How the user would write it."""
@@ -55,7 +55,7 @@ class Reads(NamedTuple):
 
 
 class ReadsWatcher:
-    """Is there when a capture calls the module, and lists what it reads."""
+    """Runs around the call of the module, and lists what the module reads."""
 
     def __init__(self) -> None:
         self.reads = Reads([], [])
@@ -89,7 +89,7 @@ def list_reads(functions: Sequence[FunctionType], modules: Sequence[nn.Module]) 
 
 
 def _note(found: dict[str, BakedIn], new: BakedIn) -> None:
-    """Values of several modules that one line reads are told once."""
+    """Values of several modules that one line reads are reported once."""
     for path, known in reversed(found.items()):
         if (known.where, repr(known.value)) != (new.where, repr(new.value)):
             break

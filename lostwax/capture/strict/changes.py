@@ -28,7 +28,7 @@ from lostwax.capture.trace.tracer import Tracer
 
 
 class SideEffect(NamedTuple):
-    """One thing that is not as it was."""
+    """One value that the call has changed."""
 
     path: str
     """How the user would write it."""
@@ -160,7 +160,7 @@ def _are_same(before: list[tuple[Any, Any]], after: list[tuple[Any, Any]]) -> bo
 
 
 def _is_same(was: Any, now: Any) -> bool:
-    """The very same object, or a number or text that nobody can tell from it."""
+    """Is it the same object, or an equal number or text?"""
     if was is now or stands_for(now, was):
         return True
     if type(was) is not type(now) or isinstance(was, list) or not is_plain(was):

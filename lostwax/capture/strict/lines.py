@@ -44,7 +44,7 @@ def find_lines(capture: Callable[[], Any], changes: Sequence[SideEffect]) -> lis
 
 
 class LineFinder:
-    """Is there when the call is made again."""
+    """Runs around the second call."""
 
     def __init__(self, changes: Sequence[SideEffect]) -> None:
         self._changes = changes

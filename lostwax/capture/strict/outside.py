@@ -1,14 +1,14 @@
 """Refuses what a module reads of the world around it while it is captured: the clock, random
 numbers, files, the environment; and what it begins there: threads, processes.
 
-Python itself tells of most of that, by audit events: of files, sockets, processes, threads,
-whoever comes by them, and in every version. Of the clock, of random numbers and of most that the
-system is asked for it does not; these are calls of functions of C, which a profiler sees. Both have
-a price: a function that is watched runs at half its speed, and an audit hook can never be taken
-away (with it, `id(x)` takes four times as long, and an export a tenth longer). So the watch begins
-when a function of the user's begins that names something of Python's library which leads outside;
-most modules name none. It is for this thread alone. Code of torch's may read what it likes, and so
-may imports, logging and warnings. Must not change what others see.
+Python itself reports most of that, by audit events: of files, sockets, processes, threads,
+whichever function causes them, and in every version. Of the clock, of random numbers and of most
+that the system is asked for it does not; these are calls of functions of C, which a profiler sees.
+Both have a price: a function that is watched runs at half its speed, and an audit hook can never be
+taken away (with it, `id(x)` takes four times as long, and an export a tenth longer). So the watch
+begins when a function of the user's begins that names something of Python's library which leads
+outside; most modules name none. It is for this thread alone. Code of torch's may read what it
+likes, and so may imports, logging and warnings. Must not change what others see.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ExternalAccessMonitor:
         self._doors: list[Callable[[], None]] = []
 
     def look_at(self, found: ReadFunction) -> None:
-        """A function of the user's begins."""
+        """Note that a function of the user's begins."""
         if not self._is_on and _leads_outside(found):
             self._begin()
 
@@ -79,7 +79,7 @@ class ExternalAccessMonitor:
             self._begin()
 
     def end(self) -> None:
-        """The call is over."""
+        """Stop watching: the call is over."""
         for close in self._doors:
             close()
         if self._is_on:
@@ -112,7 +112,7 @@ def _end() -> None:
 
 
 _watched: set[int] = set()
-"""The threads that are."""
+"""The threads that are watched."""
 
 
 _is_installed = Event()
@@ -206,7 +206,7 @@ def _on_audit_event(event: str, given: tuple[Any, ...]) -> None:
 
 
 def _is_outside_event(event: str) -> bool:
-    """Is it none of Python's own objects and code, nor of another library's?"""
+    """Does the audit event speak of something outside: not of Python's own objects and code?"""
     if event in _OUTSIDE_EVENTS:
         return True
     top = event.partition(".")[0]
@@ -312,7 +312,7 @@ def _is_harmless_stream(stream: Any) -> bool:
 
 
 def _find_asking(frame: FrameType | None) -> FrameType | None:
-    """The user's frame that asks; None if it is not the user who does, or nobody may know of it."""
+    """The user's frame that asks; None if it is torch that asks, an import, or a log."""
     asking, at = None, frame
     while at is not None:
         file = at.f_code.co_filename
@@ -354,7 +354,7 @@ _NOTING = frozenset(
     filter(None, [getattr(find_spec(n), "origin", None) for n in
                   ("logging", "warnings", "linecache", "traceback", "tokenize")])
 )  # fmt: skip
-"""The files of what tells the user something."""
+"""Files whose functions only inform the user: logging, warnings."""
 _NUMPY = str(getattr(find_spec("numpy"), "origin", "")).removesuffix("__init__.py")
 
 
@@ -373,5 +373,5 @@ _WORDS = frozenset(
         *("fromfile", "tofile", "savez", "savez_compressed", "savetxt"),
     }
 )
-"""Names that may lead outside from where no value tells of it: what the watch would refuse, as a
+"""Names that may lead outside where no value shows it: what the watch would refuse, as a
 method of what an attribute holds; functions of Python's and numpy's."""

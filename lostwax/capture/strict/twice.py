@@ -35,7 +35,7 @@ T = TypeVar("T")
 def capture_strictly(
     capture: Callable[[Attempt], ExportedProgram], attempt: Attempt
 ) -> ExportedProgram:
-    """What the capture gives, if it gives it twice, and does nothing else."""
+    """Return what the capture makes, if it makes the same twice and changes nothing else."""
     again = partial(capture, attempt)
     first = _capture_first(again)
     second = copy_context().run(run_and_undo, partial(_capture_quietly, again))
@@ -77,7 +77,7 @@ def _capture_quietly(capture: Callable[[], ExportedProgram], undo: Undo) -> Expo
 
 @dataclass
 class StrictReport:
-    """What a strict export has to tell: `program._report`."""
+    """What a strict export reports: `program._report`."""
 
     baked_in: list[BakedIn]
     """The numbers and texts that the module reads from attributes, globals and variables."""
@@ -96,7 +96,7 @@ class StrictReport:
 
 
 class StrictWatcher(ReadsWatcher):
-    """Is there when a capture calls the module."""
+    """Runs around the call that a capture makes of the module."""
 
     def __init__(self, undo: Undo) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class StrictWatcher(ReadsWatcher):
 
 
 class StateChanged(Exception):
-    """The call leaves objects otherwise than they were."""
+    """Raised in a capture whose call has changed objects."""
 
     def __init__(self, changes: list[SideEffect], guesses: list[Location | None]) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
 
 
 def layout_of(tensor: torch.Tensor) -> Any:
-    """Where it lies in its storage."""
+    """Its place in its storage."""
     return tensor.storage_offset(), tensor.stride()
 
 

@@ -24,6 +24,7 @@ from lostwax.capture.trace.record import (
     record_data_read,
     record_detach,
     record_literal,
+    record_made,
     record_plain_view,
     record_unsafe_view,
     record_view,
@@ -453,6 +454,11 @@ def _is_typed(record: Operator) -> bool:
     return FakeTensorMode.plan(record.overload)[0] is functional
 
 
+def _is_made_of_numbers(record: Operator) -> bool:
+    is_known = Trait.FACTORY in record.traits and Trait.UNINITIALIZED not in record.traits
+    return is_known and _is_typed(record)
+
+
 _WAYS: Ways[Handler] = (
     (lambda record: record.refusal is not None, _refuse),
     # Composite or not, of these something is to be known before what their schemas and rules say.
@@ -497,6 +503,7 @@ _WAYS: Ways[Handler] = (
     (Trait.READS_IN_ORDER, _record_in_order),
     (Trait.UNDERIVED, _record_nondifferentiable),
     (Trait.FORWARD_ONLY, _record_embedding_bag),
+    (_is_made_of_numbers, record_made),
     (_is_typed, record_by_rule),
     (lambda record: True, record_call),
 )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import replace
 from itertools import repeat
 from types import FunctionType
 from typing import Any, NamedTuple, NoReturn, cast
@@ -66,7 +65,7 @@ class CaptureGradients:
         """What came without a gradient, and was written to where autograd does not see it: one with
         a gradient would have kept that."""
         self.has_leaves = False
-        """Are there tensors of the program's own that were told to require gradients?"""
+        """Has the program marked tensors of its own as requiring gradients?"""
         self.made: list[FakeTensor] = []
         """What factories made: C++ marks some of them (`torch.ones(3, requires_grad=True)`)."""
         self.given: ByIdentity[FakeTensor, Location] = ByIdentity()
@@ -207,7 +206,7 @@ class NeedsAutograd(Retry):
     is computed from them: it is captured again so that autograd sees it."""
 
     def amend(self, attempt: Attempt) -> Attempt:
-        return replace(attempt, tracked=True)
+        return attempt._replace(tracked=True)
 
 
 def keep_own_leaves(
@@ -216,7 +215,7 @@ def keep_own_leaves(
     with_leaf: Callable[[Value], Value],
 ) -> None:
     """A result may require gradients only because `forward` marked a tensor of its own: in the
-    program a constant takes the place of that leaf, which nobody outside can reach, either.
+    program a constant takes the place of that leaf, which no code outside can reach, either.
     Autograd has seen the operators, and knows which results require gradients."""
     for result, path in results:
         if not isinstance(result, FakeTensor):

@@ -26,6 +26,7 @@ from lostwax.fake.asked_tensor import (
     read_attributes,
     read_gradient,
 )
+from lostwax.fake.symbolic.objects import Address
 from lostwax.fake.tensor import FakeTensor, Observer
 from lostwax.ir.run.conditions.answers import (
     GRADIENTS,
@@ -57,7 +58,7 @@ _OF_OBJECTS = (IDENTITY, "class", "is_leaf", "untyped_storage().nbytes()")
 
 
 class CaptureObserver(Observer):
-    """What one tracer is told of its fakes."""
+    """What the fakes of one tracer report to it."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
@@ -87,7 +88,7 @@ class CaptureObserver(Observer):
                 self._note(fake, what, user_location())
         elif what == IDENTITY and self._is_noting() and fake.tracked is not None:
             self._tracer.sharing.check_one(what, fake.tracked.root)
-            self.questions.note_told_apart(fake, user_location())
+            self.questions.note_distinguished(fake, user_location())
 
     def note_missing(self, fake: FakeTensor, name: str) -> None:
         if name or is_asked_by_user():
@@ -95,6 +96,10 @@ class CaptureObserver(Observer):
 
     def note_put(self, fake: FakeTensor, name: str) -> None:
         self._tracer.sharing.attributes.check_put(fake, name)
+
+    def make_address(self, address: int) -> int:
+        self._tracer.addresses.add(address)
+        return Address(address)
 
     def note_question_at(
         self,

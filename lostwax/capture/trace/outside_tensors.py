@@ -92,6 +92,13 @@ class OutsideTensors:
         root = make_root(fake, None, None, "the constant", f"of size {tuple(tensor.shape)}")
         self.constants.append((tensor, root.value))
 
+    def map_constants(self) -> dict[int, int]:
+        """The ids of constants, by those of what the recorder knows of their fakes: it knows the
+        same of what eager returns as it is, as `constant.to(x.device)`."""
+        find = self._tracer.fake_tensor_converter.find_fake
+        fakes = ((tensor, find(tensor)) for tensor, _ in self.constants)
+        return {id(fake.tracked): id(tensor) for tensor, fake in fakes if fake is not None}
+
     def _find_shown_state(self, tensor: torch.Tensor, fake: FakeTensor) -> State | None:
         state = self.state_in(fake.fake_storage)
         return find_shown_state(tensor, fake.fake_type, state) if state else None
@@ -127,7 +134,7 @@ class OutsideTensors:
         return found
 
     def _outlive_scope(self, fake: FakeTensor) -> None:
-        """A tensor from before the capture is not that region's which comes by it first."""
+        """A tensor from before the capture does not belong to the region that meets it first."""
         if self._tracer.scope is not None:
             self._tracer.scope.keep_views(fake.tracked)
 

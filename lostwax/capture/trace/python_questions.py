@@ -59,11 +59,11 @@ class QuestionLog:
         self._modes: dict[str, tuple[Answer, Location | str]] = {}
         """The modes of torch that were asked for: the answer, and where."""
         self._objects: dict[int, tuple[FakeTensor, Location | str]] = {}
-        """The tensors of which was asked which object they are (`id(x)`, `{x}`), and where."""
+        """The tensors whose identity was asked for (`id(x)`, `{x}`), and where."""
         self._pairs: dict[tuple[int, int], tuple[FakeTensor, FakeTensor, Location | str]] = {}
-        """The tensors of which was asked whether they are one (`x is y`), and where."""
-        self._told_apart: dict[Root, Location] = {}
-        """Those that torch has told apart for the user (`self.buffers()` has each once)."""
+        """The pairs of which the code asked whether they are one tensor (`x is y`), and where."""
+        self._distinguished: dict[Root, Location] = {}
+        """Those that torch has distinguished for the user (`self.buffers()` has each once)."""
 
     def note(
         self,
@@ -116,16 +116,16 @@ class QuestionLog:
         """`one is other` was asked."""
         self._pairs.setdefault((id(one), id(other)), (one, other, where))
 
-    def note_told_apart(self, fake: FakeTensor, where: Location) -> None:
-        self._told_apart.setdefault(fake.tracked.root, where)
+    def note_distinguished(self, fake: FakeTensor, where: Location) -> None:
+        self._distinguished.setdefault(fake.tracked.root, where)
 
-    def find_told_apart(
+    def find_distinguished(
         self, ones: Set[Root], others: Set[Root], shown: Callable[[Root], Iterable[Root]]
     ) -> Location | str | None:
-        """Where one of these was told apart from one of the others; None if nowhere. `shown` lists
-        what a tensor may be."""
+        """Where the code distinguished one of these from one of the others; None if nowhere.
+        `shown` lists what a tensor may be."""
         pairs = [(a.tracked.root, b.tracked.root, at) for a, b, at in self._pairs.values()]
-        pairs += [(a, b, at) for (a, _), (b, at) in combinations(self._told_apart.items(), 2)]
+        pairs += [(a, b, at) for (a, _), (b, at) in combinations(self._distinguished.items(), 2)]
         for one, other, where in pairs:
             for a, b in ((one, other), (other, one)) if one is not other else ():
                 if not (ones.isdisjoint(shown(a)) or others.isdisjoint(shown(b))):
@@ -160,7 +160,7 @@ class QuestionLog:
 
 
 def _may_be_one(one: FakeTensor, other: FakeTensor) -> bool:
-    """Are there tensors that could be either of these two, which are two?"""
+    """Could one tensor be both of these in another call?"""
     a, b = one.fake_type, other.fake_type
     if one is other or a.dtype is not b.dtype or len(a.size) != len(b.size):
         return False
@@ -190,7 +190,7 @@ def _first_source(tracked: Tracked) -> Value:
 def _ask_given(note: QuestionNote, ref: Ref, tensor: Any) -> Iterator[Assumption]:
     what = note.what
     if what.startswith(ATTRIBUTE) or what == ATTRIBUTES:
-        if isinstance(ref, str):  # a program has its own state, which nobody puts attributes on
+        if isinstance(ref, str):  # the program's own state has no attributes of the user's
             return
         for name, value in select_attributes(read_attributes(tensor)):
             if type(value) in PLAIN or what not in (ATTRIBUTES, ATTRIBUTE + name):
@@ -208,7 +208,7 @@ def _ask_sources(
     note: QuestionNote, inputs: Mapping[Value, Ref], grad: bool
 ) -> Iterator[Assumption]:
     """A computed tensor has a gradient if what it is computed from has one: ask that."""
-    if not note.is_joint and is_marked_leaf(note.fake):  # it was told so itself
+    if not note.is_joint and is_marked_leaf(note.fake):  # it was marked itself
         return
     sources = dict.fromkeys(s for value in note.values for s in gradient_sources(value, grad))
     of = tuple(sorted([inputs[value] for value in sources if value in inputs], key=str))

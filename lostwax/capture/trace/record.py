@@ -14,15 +14,17 @@ from lostwax.capture.aliasing import storage
 from lostwax.capture.trace.gradient_steps import wants_gradient
 from lostwax.classes import LISTS, PLAIN, SYMBOLIC
 from lostwax.errors import CaptureError
-from lostwax.fake import rule_cache, shared_rule_cache
+from lostwax.fake import data, rule_cache, shared_rule_cache
 from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.mode import functional
 from lostwax.fake.symbolic.node import unwrap, wrap
+from lostwax.fake.symbolic.objects import refuse_address_in_program
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.fake.write import flatten
 from lostwax.ir.graph.numbers import SymbolOrigin, number_sources, solve_size
 from lostwax.ir.trace.log import SHARED, Value, new_value
 from lostwax.ir.trace.views import View, make_root, track, track_view, track_views
+from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, has_trait
 from lostwax.ops.traits import Trait
 from lostwax.sym import Expr, Symbol
@@ -46,6 +48,15 @@ def record_by_rule(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str
     if type(out) is not FakeTensor:
         return tracer.set_results(step, out)
     step.result = make_root(out, step, None).value
+    return out
+
+
+def record_made(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """What is made of numbers alone, `torch.arange(n)`. Its elements are known where inputs are
+    declared to be constants: most of what is computed from these meets such."""
+    out = record_by_rule(tracer, record, args, kwargs)
+    if tracer.known_limit > data.CONSTANT_LIMIT:
+        data.propagate_constants(record, args, kwargs, out)
     return out
 
 
@@ -238,7 +249,7 @@ def detach_fake(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, A
     if has_gradient and not gradless and not tracer.gradients.stay_inside:
         return record_view(tracer, record, args, kwargs)
     out = tracer.compute(record.overload, args, kwargs)
-    if gradless and value.fake is base:  # by C++, which nobody has seen yet
+    if gradless and value.fake is base:  # by C++, and no code has seen it yet
         out.tracked = base.tracked
         tracer.gradients.made.append(out)
     else:
@@ -339,6 +350,10 @@ def record_literal(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str
     tensor = args[0]
     if isinstance(tensor, FakeTensor):
         return tensor
+    if tracer.addresses:
+        with torch._C._DisableTorchDispatch():
+            if not tracer.addresses.isdisjoint(tensor.flatten().tolist()):
+                refuse_address_in_program(user_location())
     fake = tracer.compute(record.overload, args, kwargs)
     # A literal is the program's own: it may be written to.
     value = make_root(fake, None, None).value

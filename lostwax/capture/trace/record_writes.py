@@ -69,6 +69,7 @@ def record_write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, 
     targets = [tracer.adopt(t) for t in flatten(written_arguments(record, args, kwargs))]
     for target in targets:
         self_overlap.check(record.overload, target.tracked)
+    read_write_overlap.check_apart(record.overload, targets)
     _check_reads(record, targets, args, kwargs)
     return writes.record_write(tracer, record, args, kwargs)
 

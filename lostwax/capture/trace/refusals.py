@@ -145,7 +145,8 @@ def _list_refusals(seen: Sequence[BaseException]) -> list[BaseException]:
 
 
 def refuse_failed(error: Exception, env: ShapeEnv, seen: Sequence[BaseException]) -> None:
-    """If the module has failed where eager might not: say it. `seen` are the refusals so far."""
+    """If the module has failed where eager might not, raise an error that says so. `seen` are the
+    refusals so far."""
     if find_own_error(error) is not None:
         return
     if isinstance(error, RuntimeError):
@@ -184,7 +185,7 @@ _OTHER_USES = (
 
 
 def refuse_symbol(error: Exception, env: ShapeEnv, more: str = "") -> None:
-    """If somebody takes no number that stands for others: say it."""
+    """If a function failed as it does not take symbolic numbers, raise an error that says so."""
     text = str(error).partition(", but expected")[0]
     is_named = _SYMBOL.search(text) or "numpy.object_" in text or text.startswith("__")
     if not env.symbols or not (is_named or _is_given_symbol(error)):
@@ -253,7 +254,7 @@ _PLAIN = (
 
 
 def _refuse_what_cpp_refuses(error: RuntimeError) -> None:
-    """If C++ raised what says nothing to the user: say it."""
+    """If C++ raised an error that says nothing to the user, raise one that does."""
     text = str(error)
     if text.startswith("Creating a new Tensor subclass"):
         raise other_class_error(text.split()[5], _raised_at(error)) from error
@@ -320,7 +321,7 @@ def _is_raised_by_user(error: BaseException) -> bool:
 
 
 def _raised_at(error: BaseException) -> Location | str:
-    """The user's innermost line on the way to it."""
+    """The innermost line of the user's code in its traceback."""
     found: Location | str = "<unknown>"
     for at in find_tracebacks(error):
         code = at.tb_frame.f_code

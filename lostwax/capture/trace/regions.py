@@ -38,7 +38,7 @@ class KeepsBothWays(Protocol):
 
 
 class Regions:
-    """What one capture knows of such regions."""
+    """The regions of one capture, beside the steps in them."""
 
     __slots__ = ("ended", "inner", "numbers_at_first", "raised")
 
@@ -54,7 +54,7 @@ class Regions:
         """In bodies of loops: tensors that are numbers in the first turn, and their names."""
 
     def find_number_at_first(self, value: Value) -> str:
-        """The name of such a tensor, if the value is one, or is computed of such alone; else ""."""
+        """Its name, if the value is one of these or is computed from these alone; else ""."""
         left, name = [value], ""
         seen = {value}
         while left:

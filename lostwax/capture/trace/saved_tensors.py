@@ -26,7 +26,7 @@ class SavedTensors:
         self._is_asking = False
 
     def recover(self, values: Sequence[Any]) -> None:
-        """Make tensors that came back from autograd stand for the originals; remember new ones."""
+        """Identify tensors that came back from autograd with the originals; remember new ones."""
         for each in values:
             if isinstance(each, (list, tuple)):
                 self.recover(each)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class CachedStep(NamedTuple):
-    """What a call was recorded as."""
+    """The step that a call was recorded as."""
 
     target: OpOverload
     operands: list[Any]
@@ -52,7 +52,7 @@ shared_rule_cache.SHAREABLE.add(CachedStep)
 
 
 class Composites:
-    """What one capture knows while composite operators are recorded as single steps."""
+    """The state of one capture while composite operators are recorded as single steps."""
 
     __slots__ = ("check_part", "is_direct", "one_in_eager")
 
@@ -141,14 +141,14 @@ def _describe_step(
     step: Step, operands: list[Any], out: FakeTensor, may_vary: bool
 ) -> tuple[CachedStep, Any] | None:
     """What became of a call with these operands, and the types of the results, of which the first
-    is the composite operator's; None: something else than can be told again."""
+    is the composite operator's; None: something that cannot be replayed."""
     result = step.result
     first = result if result.__class__ is Value else result[0]
     if out.tracked.value is not first or out.tracked.root is not out.tracked or step.kwargs:
         return None
     given = [(id(o), i) for i, o in enumerate(operands) if o.__class__ is Value]
     tensors = dict(given)
-    if len(tensors) != len(given):  # one tensor twice: which went where cannot be told
+    if len(tensors) != len(given):  # one tensor twice: which went where is not known
         return None
     places = [(i, tensors.get(id(o), -1)) for i, o in enumerate(step.args) if o.__class__ is Value]
     if any(source < 0 for _, source in places):
@@ -206,6 +206,7 @@ def read_keep(keep: Any) -> Kept:
     if wrong:
         raise TypeError(
             f'keep= takes a list of operators, or "composite", not {wrong[0]!r}\n'
+            "  why: a name alone may mean several operators\n"
             "  instead: overloads such as torch.ops.aten.linear.default"
         )
     return frozenset(found)
@@ -257,7 +258,7 @@ def _adopt_all(tracer: Tracer, value: Any) -> Any:
 
 
 def _has_gradient(tracer: Tracer, values: Sequence[Any]) -> bool:
-    """Does a gradient reach one of these? Then their types are not all that counts."""
+    """Does a gradient reach one of these? Then their types do not decide everything."""
     fakes = (value for value in values if type(value) is FakeTensor)
     return any(is_marked(fake) or tracer.observer.has_gradient(fake) for fake in fakes)
 
@@ -265,8 +266,8 @@ def _has_gradient(tracer: Tracer, values: Sequence[Any]) -> bool:
 def _describe_whole(
     tracer: Tracer, step: Step, overload: OpOverload, out: Any
 ) -> tuple[int, Any] | None:
-    """What the results of a step are, and their types; None: something else than can be told
-    again."""
+    """What the results of a step are, and their types; None: something that cannot be
+    replayed."""
     fakes = [out] if type(out) is FakeTensor else out
     if step.target is not overload or not isinstance(fakes, (list, tuple)):
         return None

@@ -3,7 +3,7 @@
 One trip through Python per operator: `dispatch.py` finds what handles it; that evaluates it on
 fakes and appends a step. Beside its value, a step has its place in the user's code, and whether
 autograd sees it. Real tensors that meet an operator become constants (`outside_tensors.py`). What
-Python does beside operators is told to the observer. Must not build a graph (`to_graph.py`) and
+Python does beside operators is reported to the observer. Must not build a graph (`to_graph.py`) and
 must not know of modules or signatures (`export.py`).
 """
 
@@ -77,7 +77,7 @@ class UserPython:
 
     @property
     def reachable(self) -> ReachableState:
-        """What the functions may keep something in: found when someone asks."""
+        """Where the functions may keep something: found when it is first needed."""
         if self._reachable is None:
             from lostwax.capture.heap.moment import ReachableState
 
@@ -96,7 +96,7 @@ class Tracer(Recorder):
     supports_higher_order_operators = True
     observer: CaptureObserver
     python: UserPython
-    """While the capture runs."""
+    """Set while the capture runs."""
 
     def __init__(
         self,
@@ -131,7 +131,11 @@ class Tracer(Recorder):
         self.outside = OutsideTensors(self)
         self.regions = Regions()
         self.addresses = set[int]()
-        """Where objects lie that the user's code has asked for."""
+        """The addresses of objects that the user's code has asked for."""
+        self.tells_exporting = True
+        """Is code told that it is being exported, if it asks?"""
+        self.asked_exporting: list[str] = []
+        """The lines that ask it."""
         self.scope: OpenScope | None = None
         self.splits: KeepsBothWays | None = None
         self.casting = bool(autocast.find_enabled())
@@ -392,7 +396,7 @@ class Tracer(Recorder):
             data.remember_constant(target, constant.to(target.fake_type.dtype))
 
     def check_apart(self, *pair: torch.Tensor) -> None:
-        """They are asked to be one tensor, and are two here."""
+        """Check that Python may ask whether these are one tensor: they are two here."""
         if any(type(each) is FakeTensor and each.tracked is None for each in pair):
             return
         one, other = map(self.adopt, pair)
@@ -408,7 +412,7 @@ class Tracer(Recorder):
                 refusals.refuse_class(name)
 
     def check_caught(self, error: TypeError) -> None:
-        """The user's code may catch it."""
+        """Refuse an error over a symbolic number, if the user's code may catch it."""
         refusals.refuse_caught_symbol(error, self.shape_env)
 
     def assign(self, tracked: Tracked, new: Value) -> None:
@@ -430,7 +434,7 @@ class Tracer(Recorder):
         self.outside.check_written(root)
 
     def replace_value(self, root: Root, new: Value) -> None:
-        """The root has another value, which has the gradient that it should have."""
+        """Give the root another value, with the gradient that it should have."""
         if self.scope is not None:
             self.scope.keep(root)
         before = root.value

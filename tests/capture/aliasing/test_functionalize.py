@@ -696,6 +696,23 @@ def test_what_eager_computes_in_some_order_is_refused(write: Callable[[Tensor], 
 @pytest.mark.parametrize(
     "write",
     [
+        lambda a: F.batch_norm(torch.ones(3, 6), a[0], a[0], training=True),
+        lambda a: torch._foreach_mul_([a[:2], a[1:]], 3.0),
+        lambda a: torch.aminmax(
+            torch.arange(12.0).view(2, 6), dim=0, out=(a[0], a[:2].view(-1)[1:7])
+        ),
+    ],
+)
+def test_writes_to_two_tensors_of_one_memory_are_refused(write: Callable[[Tensor], Any]) -> None:
+    write(square())
+    text = r"writes to two tensors that share memory[\s\S]*x\.clone\(\)"
+    with pytest.raises(CaptureError, match=text):
+        export(write, (square(),))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
         lambda a: a[:, :-1].copy_(a[:, 1:]),
         lambda a: a[:, ::2].add_(a[:, 1::2]),
         lambda a: a[:, 0].add_(a[0]),

@@ -79,17 +79,56 @@ def hands_on_a_plain_number(x: Tensor) -> Tensor:
     mode = int(Mode.UP)
     while x.abs().sum() < 9:
         x = x + 3 if mode == Mode.UP else x + 1
-        mode = int(Mode.DOWN)
+        mode = int(Mode.DOWN) if x.sum() > 3 else int(Mode.UP)
     return x
 
 
-@refuse("mode is <Mode.UP: 1> at first, and <Mode.DOWN: 2> l", "plain", hands_on_a_plain_number)
+@refuse("mode is <Mode.DOWN: 2> on .*, and <Mode.UP: 1> on", "plain", hands_on_a_plain_number)
 def hands_on_a_member(x: Tensor) -> Tensor:
     mode = Mode.UP
     while x.abs().sum() < 9:
         x = x + 3 if mode is Mode.UP else x + 1
-        mode = Mode.DOWN
+        mode = Mode.DOWN if x.sum() > 3 else Mode.UP
     return x
+
+
+def adds_to_a_tensor(x: Tensor) -> Any:
+    total = torch.zeros(())
+    while x.abs().sum() > 1:
+        total, x = total + x.max(), x / 2
+    return total
+
+
+@refuse(
+    r"a loop on data may not run once \(the False side\), and leaves something else then: the res"
+    r"ult is float32\[\], .* on the True side, and 0 on the False side",
+    r"begin with torch.zeros\(\(\)\)",
+    adds_to_a_tensor,
+)
+def adds_to_a_number(x: Tensor) -> Any:
+    total = 0
+    while x.abs().sum() > 1:
+        total, x = total + x.max(), x / 2  # type: ignore[assignment]
+    return total
+
+
+def asks_before(x: Tensor) -> Any:
+    y, k = x[1:].contiguous(), 1 + x.is_contiguous()
+    while y.sum() > 1:
+        y = y / 2
+    return y * k
+
+
+@refuse(
+    "is_contiguous.. asks how a tensor lies in memory, and data decide that in `while y",
+    "alike",
+    asks_before,
+)
+def asks_after(x: Tensor) -> Any:
+    y = torch.stack([x, x], 1)[:, 0]
+    while y.sum() > 1:
+        y = y / 2
+    return y * (1 + y.is_contiguous())
 
 
 def plain_sides(x: Tensor) -> Any:
@@ -739,3 +778,67 @@ def asks_while_it_maps(x: Tensor) -> Tensor:
         return row * 2 if x.sum() > 0 else row * 3
 
     return torch.vmap(scale)(x)  # type: ignore[no-any-return]
+
+
+# ------------------------------------------------------- lists that change while a loop reads them
+
+
+def goes_on_by_a_count(x: Tensor) -> Tensor:
+    total = torch.ones(())
+    while x[0] > 0 and total < 21:
+        total = total + 10
+    return total + x * 0
+
+
+@refuse(
+    "data decide what is appended to a list while a loop goes over it",
+    "torch.stack",
+    goes_on_by_a_count,
+)
+def appends_to_what_it_goes_over(x: Tensor) -> Tensor:
+    todo, total = [1], 0
+    for each in todo:
+        total += each
+        if x[0] > 0 and len(todo) < 3:
+            todo.append(10)
+    return x + total
+
+
+def counts_two_turns(x: Tensor) -> Tensor:
+    return x + (2 if x[0] > 0 else 1)
+
+
+@refuse(
+    "list.pop is called on a list to which a loop has appended", "torch.stack", counts_two_turns
+)
+def pops_what_an_and_appends(x: Tensor) -> Tensor:
+    todo, turns = [0], 0
+    while todo:
+        todo.pop()
+        turns += 1
+        if x[0] > 0 and turns < 2:
+            todo.append(1)
+    return x + turns
+
+
+class Stop(BaseException):
+    """Not one of those that `except Exception` catches."""
+
+
+def adds_where_it_stops(x: Tensor) -> Tensor:
+    return x + 50 if x.sum() > 0 else x
+
+
+@refuse(
+    "the True side .* raises Stop, and that may be caught", "do in that side", adds_where_it_stops
+)
+def catches_what_is_no_exception(x: Tensor) -> Tensor:
+    def check() -> Tensor:
+        if x.sum() > 0:
+            raise Stop
+        return x
+
+    try:
+        return check()
+    except BaseException:
+        return x + 50

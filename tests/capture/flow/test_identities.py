@@ -10,6 +10,7 @@ import inspect
 import math
 import operator
 import warnings
+import weakref
 from fractions import Fraction
 from typing import Any
 
@@ -274,6 +275,15 @@ ADDRESSES: list[Any] = [
     lambda x, y: x * 2 if id(y) % 2 else x * 3,
     lambda x, y: x * id(y) if x.sum() > 0 else x,
     lambda x, y: torch.stack([x + ADDRESS(y) for _ in range(int(x[0]))]),
+    lambda x, y: x * y.__hash__(),
+    lambda x, y: x * (object.__hash__(y) % 7),
+    lambda x, y: x * (getattr(y, "__hash__")() % 7),
+    lambda x, y: x * (operator.methodcaller("__hash__")(y) % 7),
+    lambda x, y: x * (operator.attrgetter("__hash__")(y)() % 7),
+    lambda x, y: x * sum(map(id, [y])),
+    lambda x, y: x * (hash((1, (y,))) % 7),
+    lambda x, y: x * (hash(weakref.ref(y)) % 7),
+    lambda x, y: x * torch.tensor([id(y), 2, 3]),
     lambda x, y: (x, id(y)),
 ]
 
@@ -292,6 +302,7 @@ def test_where_an_object_lies_may_be_looked_up_compared_and_shown() -> None:
     def forward(x: Tensor, y: Tensor) -> Any:
         known = [{id(x): 2, id(y): 3}[id(y)], id(x) == id(y), id(y) in {id(x)}, hash(3)]
         known += [len(f"{id(y):x}") > 3, type(id(y)) is int, isinstance(hash(y), int)]
+        known += [{x: 2, y: 3}[y], {(x, 1): 4}[x, 1], y in {x, y}, hash((1, 2)) == hash((1, 2))]
         return x * {hash(x): 2}.get(hash(y), 9), known
 
     args = torch.ones(3), torch.ones(3)
@@ -330,15 +341,26 @@ CLASSES: list[Any] = [
 
 @pytest.mark.parametrize("ask", CLASSES)
 def test_of_what_class_a_number_is_that_becomes_a_tensor(ask: Any) -> None:
-    def forward(x: Tensor) -> Tensor:
+    def forward(x: Tensor, n: Tensor) -> Any:
+        s, found = 0, []
+        for _ in range(int(n)):
+            x = x + 1 if ask(s) else x + 2
+            s = s + x
+            found.append(x)
+        return x, len(found)
+
+    def with_a_first_turn(x: Tensor) -> Tensor:
         s = 0
         while x < 3:
             x = x + 1 if ask(s) else x + 2
             s = s + x
         return x
 
+    run = lostwax.export(with_a_first_turn, (torch.tensor(1.0),)).module()
+    for x in (torch.tensor(-2.0), torch.tensor(5.0)):
+        assert run(x) == with_a_first_turn(x)
     with pytest.raises(CaptureError, match="is asked of what class s is, or a value") as e:
-        lostwax.export(forward, (torch.tensor(1.0),))
+        lostwax.export(forward, (torch.tensor(1.0), torch.tensor(2)))
     assert "test_identities.py:" in str(e.value)
     assert "a number in the first turn of a loop on data, and a tensor later" in str(e.value)
     assert "instead: let it be a tensor from the beginning, s = torch.zeros(...)" in str(e.value)

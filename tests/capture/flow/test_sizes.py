@@ -250,21 +250,6 @@ def test_a_number_that_becomes_a_tensor_in_a_loop_that_may_not_run() -> None:
     assert [run(torch.ones(n)).item() for n in (1, 2, 7)] == [1, 2, 7]
 
 
-@pytest.mark.parametrize("start", [0, 0.0])
-def test_a_number_that_becomes_a_tensor_in_a_loop_on_data(start: float) -> None:
-    def halved(x: Tensor) -> Any:
-        total = start
-        while x.sum() > 1:
-            total = total + x.max()
-            x = x / 2
-        return total
-
-    run = lostwax.export(halved, (torch.ones(4),)).module()
-    torch.testing.assert_close(run(torch.ones(4)), halved(torch.ones(4)))
-    with pytest.raises(RuntimeError, match=r"total is .* before the loop and a tensor after it"):
-        run(-torch.ones(4))
-
-
 def test_a_loop_that_appends_and_does_not_run_in_the_example() -> None:
     def doubled(x: Tensor) -> Any:
         return sum([x[i] * 2 for i in range(x.shape[0])])

@@ -37,15 +37,10 @@ def _cudnn(value: bool) -> None:
     torch.backends.cudnn.benchmark = value
 
 
-def _flags() -> None:
-    with torch.backends.cudnn.flags(enabled=False):
-        torch.ones(1)
-
-
 INSIDE: dict[str, Callable[[], Any]] = {
     "matmul.allow_tf32": lambda: _tf32(True),
     "cudnn.benchmark": lambda: _cudnn(True),
-    "cudnn.enabled": _flags,
+    "cudnn.enabled": lambda: torch.backends.cudnn.set_flags(_enabled=False),
     "mkldnn.enabled": lambda: torch.backends.mkldnn.set_flags(_enabled=False),
     "set_float32_matmul_precision": lambda: torch.set_float32_matmul_precision("medium"),
     "use_deterministic_algorithms": lambda: torch.use_deterministic_algorithms(True),
@@ -102,6 +97,24 @@ def test_inside_of_a_program_it_is_refused(name: str) -> None:
     before = everything()
     with pytest.raises(Exception, match=rf"{name}[\s\S]*test_settings.py:\d+[\s\S]*instead"):
         export(Of(forward), (X,))
+    assert everything() == before
+
+
+@pytest.mark.parametrize("backend", [torch.backends.cudnn, torch.backends.mkldnn])
+def test_a_block_that_puts_them_back_is_captured(backend: Any) -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        with backend.flags(enabled=False):
+            y = x * 2
+            return y if y.sum() > 0 else -y
+
+    def fails(self: Any, x: Tensor) -> Tensor:
+        with backend.flags(enabled=False):
+            raise ValueError("the module's own")
+
+    before = everything()
+    same(Of(forward), X)
+    with pytest.raises(ValueError, match="own"):
+        export(Of(fails), (X,))
     assert everything() == before
 
 

@@ -823,3 +823,32 @@ def test_the_layout_of_what_may_be_empty_asks_nothing():
         for got, want in zip(program.module()(x, m), function(x, m), strict=True):
             assert torch.equal(got, want)
             assert got.stride() == want.stride()
+
+
+def attend(x: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(x, x, x, is_causal=x.shape[2] > 2)
+
+
+def attend_finally(x: Tensor) -> Tensor:
+    try:
+        return attend(x)
+    finally:
+        len("done")
+
+
+def attend_or_not(x: Tensor) -> Tensor:
+    try:
+        return attend(x)
+    except TypeError:
+        return x
+
+
+@pytest.mark.parametrize("function", [attend, attend_finally, attend_or_not])
+def test_what_is_refused_in_a_handler_is_told_where_the_handler_has_no_line(function: Any) -> None:
+    """What the compiler adds to a `finally` and to an `except` has none: the error was a TypeError
+    about that."""
+    with pytest.raises(
+        LostwaxError, match="argument 'is_causal' must be bool, not SymBool"
+    ) as told:
+        export(function, (torch.ones(2, 2, 3, 4),), dynamic_shapes=({2: Dim.AUTO},))
+    assert told.traceback[-1].lineno is not None

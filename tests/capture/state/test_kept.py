@@ -646,3 +646,37 @@ def test_arrays_that_stay_as_they_are() -> None:
         warnings.simplefilter("error")
         program = export(Reading(), (X,))
     torch.testing.assert_close(program.module()(X), X * 2)
+
+
+class PutsBack(nn.Module):
+    """As transformers' rope for long texts does: what is there already is put where it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.long = torch.tensor([1.0, 2.0, 3.0, 4.0])
+        self.register_buffer("rows", torch.zeros(3, 4))
+
+    def forward(self, x: Tensor, at: Tensor) -> Tensor:
+        self.long = self.long.to(x.device)
+        self.rows.index_copy_(0, at, x)
+        return self.rows * self.long
+
+
+def test_a_constant_that_is_put_where_it_is() -> None:
+    args = torch.ones(1, 4), torch.tensor([1])
+    module = PutsBack()
+    before = module.long
+    program = export(module, args)
+    assert module.long is before
+    torch.testing.assert_close(program.module()(*args), PutsBack()(*args))
+
+
+def test_another_tensor_in_the_place_of_a_constant_is_refused() -> None:
+    class Changes(PutsBack):
+        def forward(self, x: Tensor, at: Tensor) -> Tensor:
+            self.long = self.long.to(x.device) * 2
+            self.rows.index_copy_(0, at, x)
+            return self.rows * self.long
+
+    with pytest.raises(CaptureError, match="keeps a tensor in the attribute long"):
+        export(Changes(), (torch.ones(1, 4), torch.tensor([1])))

@@ -6,9 +6,10 @@ import copy
 import functools
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Thread
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -77,6 +78,28 @@ def test_what_a_module_does_to_itself_is_taken_back(change: Callable[[Any], None
     before = [str(m.__dict__) for m in module.modules()]
     export(module, (X,))
     assert [str(m.__dict__) for m in module.modules()] == before
+
+
+@pytest.mark.parametrize("holder", [frozenset, tuple, lambda of: MappingProxyType({0: of[0]})])
+def test_what_is_in_something_that_cannot_change_is_put_back(holder: Callable[[Any], Any]) -> None:
+    class Notes:
+        def __init__(self) -> None:
+            self.lines = [1]
+
+    class Holding(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = holder([notes])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for each in self.held.values() if isinstance(self.held, Mapping) else self.held:
+                each.lines.append(2)
+            return x + 1
+
+    notes = Notes()
+    with pytest.warns(UserWarning, match="held"):
+        export(Holding(), (X,))
+    assert notes.lines == [1]
 
 
 @pytest.mark.parametrize("fails", [False, True])

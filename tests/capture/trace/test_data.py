@@ -279,13 +279,22 @@ def test_a_comparison_of_items(name: str) -> None:
     check(program.run_decompositions(), function, DATA)
 
 
+def test_a_comparison_among_tensors_of_one_number() -> None:
+    def mixed(x):
+        return torch.tensor([x[0].item() > 1, x[0]]), torch.tensor(
+            [[x[1].double(), 2], [len(x), x[0]]]
+        )
+
+    check(export(mixed, (DATA[0],)), mixed, [*DATA])
+
+
 def test_what_cannot_be_made_of_a_comparison_is_refused_with_the_line() -> None:
     def mixed(x):
-        return torch.tensor([x[0].item() > 1, x[0]])
+        return torch.tensor([x[0].item() > 1, x[:1]])
 
     with pytest.raises(CaptureError, match="among others than numbers") as error:
         export(mixed, (DATA[0],))
-    assert "return torch.tensor([x[0].item() > 1, x[0]])" in str(error.value)
+    assert "return torch.tensor([x[0].item() > 1, x[:1]])" in str(error.value)
     assert "instead: compare tensors, a > b, without item()" in str(error.value)
     with pytest.raises(DataDependentError, match=r"cannot decide `f0 > 1\.0` while tracing"):
         export(lambda x: x * int(x[0].item() > 1), (DATA[0],), control_flow="refuse")

@@ -150,7 +150,7 @@ def test_where_a_truth_comes_from_is_told() -> None:
 
 def test_a_literal_of_computed_values_is_refused_with_a_way_out() -> None:
     with pytest.raises(TypeError, match=r"test_refusals.py[\s\S]*torch.stack"):
-        export(lambda x: torch.tensor([x.sum(), x.mean()]), (X,))
+        export(lambda x: torch.tensor([x.sum(), x.mean()], requires_grad=True), (X,))
 
 
 @pytest.mark.parametrize("ask", [lambda x: bool(x.sum() > 0), lambda x: x.numpy().any()])

@@ -131,7 +131,18 @@ class ListOfUnknownLength(OpenLength, list[Any]):
         raise refuse("a part is taken of a list to which a loop has appended")
 
     def __iter__(self) -> Iterator[Any]:
-        return list.__iter__(self._settle("a list to which a loop has appended is iterated"))
+        if self.is_open:
+            return list.__iter__(self._settle("a list to which a loop has appended is iterated"))
+        return self._iterate_while_known()
+
+    def _iterate_while_known(self) -> Iterator[Any]:
+        """The elements, and those that are appended meanwhile, as Python does."""
+        at = 0
+        while at < list.__len__(self):
+            yield list.__getitem__(self, at)
+            if self.is_open:
+                raise refuse("data decide what is appended to a list while a loop goes over it")
+            at += 1
 
     def iterate_backwards(self) -> Iterator[Any]:
         return list.__reversed__(self._settle("a list to which a loop has appended is iterated"))

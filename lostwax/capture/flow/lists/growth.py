@@ -36,10 +36,6 @@ Store = tuple[int, str]
 """One of the tensors that is handed on: of which column, and what of it."""
 
 
-GrowingPlace = tuple[int, int, str]
-"""Where a loop is that appends to lists, and what is known of it (`rewriting/appends.py`)."""
-
-
 class Growth:
     """One list that a loop appends to."""
 

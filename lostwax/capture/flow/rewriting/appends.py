@@ -2,12 +2,19 @@
 and loops that append, and may not run.
 
 Where nobody else can hold the list, the same list may get longer, `outs += [h]`, which loops know
-(`growth.py`). A loop that is a `scan` runs once: so one of which data decide whether it runs stands
-in an `if`, of which one side has no loop.
+(`growth.py`). A loop that is a `scan` runs once, and one that turns None into a tensor leaves
+something else if it does not run: so where data decide whether it does, it stands in an `if`, of
+which one side has no loop.
 
     for x in rows: …                     what is gone over 1 = rows
                                          if hooks.may_run(what is gone over 1):
                                              for x in what is gone over 1: …
+
+    while x > y: …                       goes on 1 = x > y
+                                         if goes on 1:
+                                             is asked 1 = False
+                                             while (goes on 1 = x > y if is asked 1 else True):
+                                                 is asked 1 = True; …
 
 The function does what it did before. Must not know what a loop goes over.
 """
@@ -15,17 +22,26 @@ The function does what it did before. Must not know what a loop goes over.
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Collection, Iterator
 from itertools import count
 from typing import Any
 
-from lostwax.capture.flow.rewriting.exits import assign, hook, iterate, load, locate
-from lostwax.capture.flow.rewriting.names import OVER
+from lostwax.capture.flow.rewriting.exits import (
+    AskingWhile,
+    assign,
+    hook,
+    iterate,
+    load,
+    locate,
+    locate_all,
+)
+from lostwax.capture.flow.rewriting.names import ASKED, GOES_ON, OVER
 from lostwax.capture.flow.rewriting.scopes import FUNCTIONS, SCOPES, find_stored, walk_own
 
-APPENDS, READS, GUARDED, RUNS = "appends", "reads", "guarded", "runs"
+APPENDS, READS, GUARDED = "appends", "reads", "guarded"
 """What is known of a loop: it appends to lists; its body reads what earlier turns have appended; it
-stands in an `if` that asks whether it runs; that could not be kept, and it has to run."""
+stands in an `if` that asks whether it runs."""
 
 _READING = frozenset({"stack", "cat", "concat", "concatenate", "hstack", "vstack"})
 """Functions of torch's that read a list and do not keep it."""
@@ -73,14 +89,34 @@ class _Guarding(ast.NodeTransformer):
 
     def visit_For(self, loop: Any) -> Any:
         self.generic_visit(loop)
-        if (loop.lineno, loop.col_offset) not in self._places or loop.orelse:
+        if (loop.lineno, loop.col_offset) not in self._places:
             return loop
         name = f"{OVER}{next(self._numbers)}"
         before = assign(name, iterate(loop.iter))
         loop.iter = load(name)
         loop.iter.is_items = True
-        runs = ast.If(hook("may_run", load(name)), [loop], [])
+        runs = ast.If(hook("may_run", load(name)), [loop], copy.deepcopy(loop.orelse))
         return [locate(before, loop), locate(runs, loop)]
+
+    def visit_While(self, loop: Any) -> Any:
+        """Its first turn knows that it runs."""
+        self.generic_visit(loop)
+        if (loop.lineno, loop.col_offset) not in self._places:
+            return loop
+        n = next(self._numbers)
+        test, again = f"{GOES_ON}{n}", f"{ASKED}{n}"
+        asking = [*getattr(loop, "asking", ()), assign(test, loop.test)]
+        first: list[ast.stmt] = [assign(test, ast.Constant(True))]
+        asked = ast.If(load(again), asking, first)
+        body = [assign(again, ast.Constant(True)), *loop.body]
+        new = AskingWhile([asked], load(test), body, loop.orelse)  # type: ignore[call-arg,arg-type]
+        inside = [assign(again, ast.Constant(False)), new]
+        runs = ast.If(load(test), inside, copy.deepcopy(loop.orelse))
+        found = [*copy.deepcopy(asking), runs]
+        locate_all(found, loop)
+        return found
+
+    visit_AskingWhile = visit_While
 
 
 class _Appending(ast.NodeTransformer):

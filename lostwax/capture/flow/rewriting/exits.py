@@ -64,7 +64,7 @@ class _Around(NamedTuple):
 def lower_exits(
     function: ast.FunctionDef, is_extended: Callable[[ast.If], bool] = lambda _: False
 ) -> None:
-    """Rewrite the body of a function. `is_extended` tells of which `if` the sides go on to the
+    """Rewrite the body of a function. `is_extended` says for which `if` the sides go on to the
     end of the function."""
     lowering = _ExitLowering(is_extended)
     names = find_stored(function.body)
@@ -154,6 +154,7 @@ class _ExitLowering:
         self, choice: Any, rest: Sequence[ast.stmt], around: tuple[_Around, ...]
     ) -> ast.stmt:
         """Both sides go on with the rest."""
+        choice.joins = None  # they do more than to ask the second of two truths
 
         def go_on(block: list[ast.stmt]) -> list[ast.stmt]:
             more = [] if never_ends(block) else copy.deepcopy([*rest])

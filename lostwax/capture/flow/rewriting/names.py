@@ -14,8 +14,9 @@ HANDLED = "handled "
 raised."""
 GENERATOR = "generator "
 """So begin the names of functions that generators have become."""
-OVER = "what is gone over "
-"""So begin the names of those that hold what a loop goes over that may not run."""
+OVER, GOES_ON, ASKED = "what is gone over ", "goes on ", "is asked "
+"""So begin the names of those that hold what a loop goes over that may not run; whether it goes on,
+and whether it has to be asked."""
 _OF_HOOKS = ("choice ", "loop ", "over ", "error ", "given ", "lines ")
 _SHOWN = {PART: "the value of the expression", ITEMS: "what the comprehension makes"}
 

@@ -34,7 +34,7 @@ from lostwax.capture.python.identities import ask_identities
 from lostwax.collector import list_functions
 
 FunctionKey = tuple[str, int, str]
-"""A function's file, first line and name, which tells of a `lambda` where it begins."""
+"""A function's file, first line and name, which for a `lambda` says where it begins."""
 _Path = tuple[tuple[str, int], ...]
 """The names and first lines of the functions around one, and its own."""
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from lostwax.capture.flow.rewriting.appends import APPENDS, GUARDED, READS, RUNS
+from lostwax.capture.flow.rewriting.appends import APPENDS, GUARDED, READS
 from lostwax.capture.flow.rewriting.exits import (
     LoopStatement,
     NotRewritable,
@@ -142,8 +142,6 @@ class _Hooking:
         names = find_stored([*choice.body, *choice.orelse], self.outside)
         live = [name for name in names if name in choice.live]  # type: ignore[attr-defined]
         joins = getattr(choice, "joins", None)
-        if joins is not None and names != [joins[0]]:  # its sides go on to the end
-            joins = None
         options = _constant((choice.lineno, choice.col_offset, joins, self._finally))
         is_none = ast.Compare(load(own), [ast.Is()], [ast.Constant(None)])
         body = self.go_through(choice.body, 2)
@@ -151,7 +149,7 @@ class _Hooking:
         side = ast.Attribute(load(own), "side", ast.Load())
         asked = ast.IfExp(is_none, load(test), side)
         inner = locate(ast.If(asked, body or [ast.Pass()], orelse), choice)
-        handler = _tell_of_errors(own, error)
+        handler = _make_handler(own, error)
         new: list[ast.stmt] = [
             assign(test, choice.test),
             assign(own, hook("choose", load(test), options, _names(names), _names(live))),
@@ -229,7 +227,7 @@ class _Hooking:
         place = loop.lineno, loop.col_offset
         of_items = (loop.items, loop.at) if loop.is_for else ("", "")
         kinds = {kind for *at, kind in self._growing if (*at,) == place}
-        growing = APPENDS in kinds, READS in kinds, bool(kinds & {GUARDED, RUNS})
+        growing = APPENDS in kinds, READS in kinds, GUARDED in kinds
         at = _constant((*place, *growing, *of_items, loop.stop))
         tested: list[ast.stmt] = [*loop.asking, assign(test, loop.test)]
         block = loop.body
@@ -265,7 +263,7 @@ class _Hooking:
                             ast.If(asked, [ast.Pass()], [ast.Break()]),
                             *body,
                         ],
-                        [_tell_of_errors(own, f"error {n}")],
+                        [_make_handler(own, f"error {n}")],
                         [],
                         [],
                     ),
@@ -358,7 +356,7 @@ def _locate_at_start(new: Any, statement: ast.AST) -> Any:
     return located
 
 
-def _tell_of_errors(own: str, error: str) -> ast.ExceptHandler:
+def _make_handler(own: str, error: str) -> ast.ExceptHandler:
     return ast.ExceptHandler(hook("failing", load(own)), error, [_call(own, "fail", load(error))])
 
 

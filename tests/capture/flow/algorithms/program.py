@@ -23,14 +23,16 @@ class Program(NamedTuple):
     """The arguments of each call; the first one is what it is exported with."""
     place: str
     """The file of it, as a module."""
+    options: dict[str, Any]
+    """What the export is told, beside that."""
 
 
 PROGRAMS: dict[str, Program] = {}
 
 
-def program(*calls: Any) -> Callable[[T], T]:
+def program(*calls: Any, **options: Any) -> Callable[[T], T]:
     """List a function or a class of modules, with the arguments of calls: each a tuple, or one
-    tensor."""
+    tensor. `options` are those of `lostwax.export`."""
 
     def add(made: T) -> T:
         name = made.__name__
@@ -38,7 +40,7 @@ def program(*calls: Any) -> Callable[[T], T]:
         each = tuple(call if isinstance(call, tuple) else (call,) for call in calls)
         is_module = isinstance(made, type) and issubclass(made, nn.Module)
         PROGRAMS[name] = Program(
-            name, _seed(made) if is_module else lambda: made, each, made.__module__
+            name, _seed(made) if is_module else lambda: made, each, made.__module__, options
         )
         return made
 

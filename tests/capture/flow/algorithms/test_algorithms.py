@@ -17,10 +17,13 @@ from torch import Tensor, nn
 
 import lostwax
 from lostwax.errors import LostwaxError
+from tests.capture.flow.algorithms import refused
+from tests.capture.flow.algorithms.idioms.refused import REFUSED_IDIOMS
 from tests.capture.flow.algorithms.program import PROGRAMS
-from tests.capture.flow.algorithms.refused import REFUSED
 from tests.whole import sampled
 
+REFUSED = refused.REFUSED | REFUSED_IDIOMS
+IDIOMS = "counted advancing asked appended caught leaving sized named".split()
 THEMES = [
     import_module(f"tests.capture.flow.algorithms.{name}")
     for name in (
@@ -38,6 +41,7 @@ THEMES = [
         "filters",
         "training",
         "batches",
+        *(f"idioms.{name}" for name in IDIOMS),
     )
 ]
 
@@ -61,11 +65,12 @@ def test_program(name: str) -> None:
     module = each.make()
     if name in REFUSED:
         with pytest.raises(LostwaxError) as error:
-            lostwax.export(module, deepcopy(each.calls[0]))
+            lostwax.export(module, deepcopy(each.calls[0]), **each.options)
         assert error.value.args[0].startswith(REFUSED[name])
         assert f"{each.place.replace('.', '/')}.py:" in str(error.value)
         return
-    run = lostwax.export(deepcopy(module), deepcopy(each.calls[0])).module()
+    exported = lostwax.export(deepcopy(module), deepcopy(each.calls[0]), **each.options)
+    run = exported.module()
     for args in each.calls:
         got, want = _call(run, args), _call(module, args)
         assert (got is None) == (want is None)
@@ -107,11 +112,12 @@ def _walk(code: CodeType) -> Iterator[set[int]]:
             if each.co_flags & 2 and each.co_name not in (
                 "__init__",
                 "_spd",
+                "_window",
             ):  # a function, not a class
                 yield {n for _, _, n in each.co_lines() if n and n != each.co_firstlineno}
 
 
 def test_there_are_enough() -> None:
-    assert len(PROGRAMS) >= 80
+    assert len(PROGRAMS) >= 300
     assert REFUSED.keys() <= PROGRAMS.keys()
     assert all(len(each.calls) >= 3 for each in PROGRAMS.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tests.capture.flow.algorithms.program import draw, floats, number, program
+from tests.capture.flow.algorithms.program import draw, floats, ints, number, program
 
 BOXES = floats([0, 0, 2, 2], [0, 0, 2, 1.8], [5, 5, 6, 6], [0.1, 0, 2, 2])
 APART = floats([0, 0, 1, 1], [2, 2, 3, 3], [4, 4, 5, 5], [6, 6, 7, 7])
@@ -179,3 +179,31 @@ def ransac_line(points: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor]:
             if count > best_count:
                 best_count, best = count, torch.stack([slope, offset])
     return best, best_count
+
+
+@program(ints(2, 3, 1), ints(1, 1, 1), ints(4, 2, 3))
+def positions_of_a_grid(grid: Tensor) -> Tensor:
+    frames, high, wide = grid.tolist()
+    rows = torch.arange(high).unsqueeze(1).expand(-1, wide)
+    columns = torch.arange(wide).unsqueeze(0).expand(high, -1)
+    return torch.stack([rows.flatten(), columns.flatten()], -1).repeat(frames, 1)
+
+
+@program((draw(6, 2), ints(2, 4)), (draw(6, 2), ints(6, 0)), (draw(6, 2), ints(1, 5)))
+def pooled_by_lengths(x: Tensor, lengths: Tensor) -> Tensor:
+    return torch.cat([part * (i + 1) for i, part in enumerate(x.split(lengths.tolist()))])
+
+
+@program(draw(3, 4), draw(3, 4, seed=1), draw(3, 4, seed=2) * -9)
+def tensor_of_largest(x: Tensor) -> tuple[Tensor, Tensor]:
+    largest = [row.max() for row in x]
+    return torch.tensor(largest), torch.tensor([[largest[0].double(), 1], [len(x), largest[1]]])
+
+
+@program((draw(6), ints(2, 4)), (draw(6), ints(-1, 3)), (draw(6), ints(0, 1)))
+def side_that_is_shorter(x: Tensor, n: Tensor) -> Tensor:
+    if n.sum() > 4:
+        y = x[: n[0].item()]
+    else:
+        y = x[n[1].item() :]
+    return torch.cat([y, x]).max() + y.sum()

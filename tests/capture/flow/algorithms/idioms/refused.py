@@ -1,0 +1,82 @@
+"""What of these is refused today, by how the error begins."""
+
+from __future__ import annotations
+
+REFUSED_IDIOMS: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "positions_as_a_list mask_of_lists most_common_word frequency_penalty "
+            "window_from_a_cache pad_to_a_power_of_two common_stride as_a_square taylor "
+            "FirstLayers pooled bits_as_text distinct_words first_rows_by_islice "
+        ).split(),
+        "a concrete integer is needed",
+    ),
+    "histogram_in_a_dict": "[LW0102] a concrete integer is needed",
+    **dict.fromkeys(
+        (
+            "chunks_of_a_size until_a_sentinel sum_until_zero sum_without_leading_zeros "
+            "sum_of_rejected sum_of_compressed index_in_a_list count_in_a_list "
+            "two_largest_by_a_heap bucket_by_bisect runs_by_groupby until_a_word_repeats "
+            "sorted_by_a_comparison "
+        ).split(),
+        "cannot decide",
+    ),
+    **dict.fromkeys(
+        (
+            "NextLayerIfNeeded fill_masked fill_masked_with_rows skip_the_one_after "
+            "fall_back_to_the_next_rate RoutesByLargestScore "
+        ).split(),
+        "the True side of an `if` on data changes",
+    ),
+    **dict.fromkeys(
+        (
+            "caller_catches suppressed leave_by_an_exception callee_converges element_or_last "
+            "key_or_default retry_with_smaller_steps product_until_zero SafeLayer "
+            "try_else_finally "
+        ).split(),
+        "the True side of an `if` on data raises",
+    ),
+    **dict.fromkeys(
+        (
+            "ChainOfLayers islice_then_break GeneratorOfStages take_from_an_endless_generator "
+            "first_that_is_positive descend_with_a_progress_bar first_descent "
+            "first_large_cell doubling_with_count retries_by_repeat compare_to_the_longer "
+            "rest_after_a_mark "
+        ).split(),
+        "a loop over an iterator is left where data say so",
+    ),
+    **dict.fromkeys(
+        (
+            "queue_of_jobs best_by_its_name run_lengths ReturnsNoneBeside best_from_infinity "
+            "best_from_infinity_and_its_place best_of_a_while sum_from_zero "
+            "sum_from_zero_returned int_that_becomes_float first_or_sum or_none "
+            "dataclass_exits says_how_it_ended one_or_two_results OptionalState "
+            "machine_of_words machine_of_an_enum machine_in_a_while machine_by_match "
+            "way_by_a_word table_by_a_word key_that_is_set_once setdefault_on_one_side "
+            "least_recently_used counted_in_a_defaultdict Maml inner_loop_by_autograd "
+        ).split(),
+        "the two sides of an `if` on data do not agree",
+    ),
+    "factors_in_a_cycle": "in a loop on data the body changes",
+    **dict.fromkeys(
+        (
+            "ctc_collapse mean_of_a_trajectory largest_or_default mean_or_zero two_lists "
+            "MeanOfExits "
+        ).split(),
+        "a list to which a loop has appended is iterated",
+    ),
+    "pop_the_last": "list.pop is called on a list to which a loop has appended",
+    "list_of_kept": "the module returns a list to which a loop appends",
+    **dict.fromkeys(
+        ("divide_or_zero cholesky_or_diagonal ").split(),
+        "data decide whether this raises",
+    ),
+    **dict.fromkeys(
+        (
+            "mean_by_hand mean_of_a_comprehension listed_rows CausalMaskPerSize "
+            "out_by_its_index prefix_sums "
+        ).split(),
+        "a declared dimension cannot vary as declared",
+    ),
+    "int_that_becomes_float_in_a_loop": "scale, which `while (x * scale).norm() > 5:` hands on",
+}

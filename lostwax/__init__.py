@@ -35,6 +35,7 @@ late_imports.set_homes(
         "make_report": "lostwax.backends.report",
         "ExecutableProgram": "lostwax.pte.executable",
         "plot": "lostwax.explorer.page",
+        "to_onnx": "lostwax.onnx.model",
         "show_values": "lostwax.interop.exchange",
     }
 )

@@ -5,6 +5,7 @@ from lostwax import backends as backends
 from lostwax import errors as errors
 from lostwax import interop as interop
 from lostwax import llm as llm
+from lostwax import onnx as onnx
 from lostwax import ops as ops
 from lostwax import passes as passes
 from lostwax import pte as pte
@@ -26,6 +27,8 @@ from lostwax.capture.shapes.violations import (
 )
 from lostwax.checking.check import check as check
 from lostwax.checking.result import CheckResult as CheckResult
+from lostwax.checkpoints import Checkpoint as Checkpoint
+from lostwax.checkpoints import checkpoint as checkpoint
 from lostwax.dialects.manager import EdgeConfig as EdgeConfig
 from lostwax.dialects.manager import EdgeProgramManager as EdgeProgramManager
 from lostwax.dialects.manager import to_edge as to_edge

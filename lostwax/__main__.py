@@ -1,5 +1,5 @@
 """`python -m lostwax`."""
 
-from lostwax.cli.app import main
+from lostwax.cli import main
 
 main()

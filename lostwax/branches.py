@@ -8,9 +8,9 @@ Nothing depends on the answer but the kind of the guard. Layer 0: imports nothin
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from lostwax import handlers
 from lostwax.bytecode import NOWHERE, find_moot, find_raising
@@ -30,6 +30,13 @@ class Decision(Protocol):
     def line(self) -> int: ...
     @property
     def column(self) -> int: ...
+
+
+class Catching(NamedTuple):
+    """Where an exception of a class is caught."""
+
+    kind: type[BaseException]
+    at: Location
 
 
 MergeSite: TypeAlias = tuple[CodeType, Decision]
@@ -64,7 +71,7 @@ def _callers(frame: FrameType) -> Iterator[FrameType]:
         above = above.f_back
 
 
-def is_caught_above(frame: FrameType, error: Exception) -> bool:
+def is_caught_above(frame: FrameType, error: BaseException) -> bool:
     """May an exception that leaves the frame be caught by the user's code, or by Python itself?"""
     callers = list(_callers(frame))
     if isinstance(error, _find_expected([each.f_code.co_name for each in (frame, *callers)])):
@@ -72,18 +79,25 @@ def is_caught_above(frame: FrameType, error: Exception) -> bool:
     return any(is_caught(each, each.f_lasti, type(error)) for each in callers)
 
 
-def find_catching(kind: type[BaseException]) -> Location | None:
-    """Where the user's code is sure to catch an exception of this class, if what runs now raises
-    it, and to go on; None: nowhere."""
+def find_catching(kinds: Iterable[type[BaseException]]) -> Catching | None:
+    """Where the user's code is sure to catch an exception of one of these classes, if what runs now
+    raises it, and to go on; None: nowhere."""
     above: FrameType | None = sys._getframe(1)
-    found: Location | None = None
+    found: Catching | None = None
     while above is not None and above.f_code not in OUTERMOST:
-        if found is None and is_user_code(above.f_code):
-            line = handlers.find_catching(above, above.f_lasti, kind)
-            if line is not None:
-                found = Location(above.f_code.co_filename, line, above.f_code.co_name)
+        code = above.f_code
+        if found is None and code.co_exceptiontable and is_user_code(code):
+            found = _find_catching_in(above, kinds)
         above = above.f_back
     return None if above is None else found
+
+
+def _find_catching_in(frame: FrameType, kinds: Iterable[type[BaseException]]) -> Catching | None:
+    for kind in kinds:
+        line = handlers.find_catching(frame, frame.f_lasti, kind)
+        if line is not None:
+            return Catching(kind, Location(frame.f_code.co_filename, line, frame.f_code.co_name))
+    return None
 
 
 def _find_expected(functions: list[str]) -> tuple[type[Exception], ...]:

@@ -11,7 +11,7 @@ Layer 0: imports nothing of lostwax.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 Key = TypeVar("Key")
@@ -62,6 +62,9 @@ class Seen:
 
     def add(self, each: Any) -> None:
         self._held[id(each)] = each
+
+    def update(self, several: Sequence[Any]) -> None:
+        self._held.update(zip(map(id, several), several, strict=True))
 
     def __contains__(self, each: Any) -> bool:
         return id(each) in self._held

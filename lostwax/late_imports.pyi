@@ -9,6 +9,7 @@ from lostwax.dialects.edge_operators import edge as edge
 from lostwax.dialects.manager import EdgeConfig as EdgeConfig
 from lostwax.dialects.manager import EdgeProgramManager as EdgeProgramManager
 from lostwax.explorer.page import Page as Page
+from lostwax.onnx.model import to_onnx as to_onnx
 from lostwax.pte.executable import ExecutableConfig as ExecutableConfig
 from lostwax.pte.executable import ExecutableProgram as ExecutableProgram
 

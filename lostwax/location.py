@@ -257,9 +257,19 @@ def find_user_frame(frame: FrameType | None) -> FrameType | None:
         code = frame.f_code
         found = JUDGED.get(id(code))
         if is_user_code(code) if found is None else found[1]:
-            return frame
+            return None if id(code) in _OUTERMOST else frame
         frame = frame.f_back
     return None
+
+
+def end_search_at(code: CodeType) -> None:
+    """Above a call of this function there is no code of the user's: what runs a command does, and
+    it is not what the user wrote. (Judged as if it were the user's, it ends the search.)"""
+    _OUTERMOST[id(code)] = code
+    _CACHE.keep(id(code), (code, True))
+
+
+_OUTERMOST: dict[int, CodeType] = {}
 
 
 def find_raised(error: BaseException) -> tuple[str, int] | None:

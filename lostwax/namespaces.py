@@ -15,6 +15,28 @@ if TYPE_CHECKING:
     import inspect
 
 
+class CallableModule(ModuleType):
+    """A module that is also a function, and documented as it: Python gives both one name."""
+
+    @property
+    def _function(self) -> Any:
+        raise NotImplementedError
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        import inspect
+
+        return inspect.signature(self._function)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__doc__":  # (a property of this name would be the class's own)
+            return self._function.__doc__
+        return super().__getattribute__(name)
+
+
 class Namespace(ModuleType):
     """A module that has nothing but names."""
 
@@ -33,21 +55,12 @@ class Namespace(ModuleType):
         return sorted(self.__all__)
 
 
-class CallableNamespace(Namespace):
+class CallableNamespace(Namespace, CallableModule):
     """A module that is also the function of its name: `lostwax.unflatten(program)`."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._function(*args, **kwargs)
 
     @property
     def _function(self) -> Any:
         return getattr(self, self.__name__.rpartition(".")[2])
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        import inspect
-
-        return inspect.signature(self._function)
 
 
 def add_namespaces(

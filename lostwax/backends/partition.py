@@ -158,8 +158,8 @@ def _match_chain(node: Node, pattern: Sequence[EdgeOperator]) -> list[Node]:
 
 
 def group_nodes(graph: Graph, taken: set[Node]) -> list[list[Node]]:
-    """Put nodes into groups, as few as there can be, such that no value leaves a group and comes
-    back into it: each group can be computed at once.
+    """Put the nodes of a `graph` that are `taken` into groups, as few as there can be, such that
+    no value leaves a group and comes back into it: each group can be computed at once.
 
     Each node has a stage. It is that of its latest operand; but a node that is not taken comes a
     stage after those that are. So from a group, which are the nodes of one stage that are taken,

@@ -29,7 +29,9 @@ def to_edge_transform_and_lower(
     constant_methods: Mapping[str, Any] | None = None,
     config: EdgeConfig | None = None,
 ) -> EdgeProgramManager:
-    """Take programs to the Edge dialect, run passes, and hand parts to backends.
+    """Take a `program`, or several by the names of their methods, to the Edge dialect, run
+    `transform_passes`, and hand what each `partitioner` takes to its backend. `constant_methods`
+    and `config` are those of `to_edge`.
 
     Operators that a partitioner wants whole (`preserve_ops`) are not taken apart. If it then leaves
     a call of one of them that may not stay, all of that operator are taken apart after all.

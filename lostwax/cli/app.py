@@ -89,6 +89,7 @@ class OutputForm(StrEnum):
     core = "core"
     edge = "edge"
     pte = "pte"
+    onnx = "onnx"
 
 
 class Flow(StrEnum):
@@ -141,6 +142,8 @@ Models = Annotated[
     typer.Argument(metavar="MODEL", help="See lostwax --help.", autocompletion=complete_model),
 ]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A .pt2 or .pte file.")]
+Runnable = Annotated[str, typer.Argument(metavar="FILE", help="A .pt2, .pte or .onnx file.")]
+Lowered = Annotated[str, typer.Argument(metavar="FILE", help="A .pt2 file.")]
 Out = Annotated[
     str | None,
     option("-o", "--output", help="The file, or the folder for several.", metavar="FILE"),
@@ -190,6 +193,14 @@ Dynamic = Annotated[
 Constraints = Annotated[
     list[str] | None,
     option("--constraint", help="What holds of sizes: 'length % 8 == 0'.", metavar="TEXT"),
+]
+Constants = Annotated[
+    list[str] | None,
+    option(
+        "--constant",
+        help="An input whose value stays that of the example: grid, batch['grid'].",
+        metavar="NAME",
+    ),
 ]
 
 BUILDING = {
@@ -316,12 +327,14 @@ def export(
     output: Out = None,
     dynamic: Dynamic = None,
     constraints: Constraints = None,
+    constants: Constants = None,
     strict: Annotated[
         bool, option("--strict", help="Refuse what Python does beside tensors.")
     ] = False,
     core: Annotated[bool, option("--core", help="In core ATen.")] = False,
     edge: Annotated[bool, option("--edge", help="A listing in the Edge dialect.")] = False,
     pte: Annotated[bool, option("--pte", help="A .pte file for ExecuTorch.")] = False,
+    onnx: Annotated[bool, option("--onnx", help="An .onnx file; so does -o x.onnx.")] = False,
     backend: Backend = "",
     control_flow: Annotated[
         Flow, option("--control-flow", help="Branches on data.")
@@ -332,21 +345,65 @@ def export(
     opens: Open = False,
     jobs: Jobs = 1,
     ray: OnRay = False,
+    llm: Annotated[
+        bool, option("--llm", help="A language model, for ExecuTorch's runners: hf:DIR.")
+    ] = False,
+    context: Annotated[
+        int | None, option("--context", min=1, help="Tokens that it keeps; 2048.", metavar="N")
+    ] = None,
+    length: Annotated[
+        int | None, option("--length", min=1, help="Tokens that it takes at once.", metavar="N")
+    ] = None,
+    quantize: Annotated[
+        str | None, option("--quantize", help="Of layers: 8da4w, 8da8w, 8w, 4w.", metavar="HOW")
+    ] = None,
+    embedding: Annotated[
+        int | None, option("--embedding", help="Bits of tables: 8, 4, 2.", metavar="BITS")
+    ] = None,
+    group: Annotated[
+        int | None, option("--group", help="Weights with one scale; 32.", metavar="N")
+    ] = None,
+    sdpa: Annotated[
+        str | None, option("--sdpa", help="Attention by kernels of runners: custom.", metavar="HOW")
+    ] = None,
+    compare: Annotated[
+        bool, option("--check", help="Compare its tokens with the model's, in the runtime.")
+    ] = False,
 ) -> CommandOutcome:
     """Export models to files."""
     from lostwax.cli.models.names import check_names
 
+    asked_of_llm = {
+        "context": context,
+        "length": length,
+        "quantize": quantize,
+        "embedding": embedding,
+        "group": group,
+        "sdpa": sdpa,
+        "check": compare or None,
+    }
+    words = {name: value for name, value in asked_of_llm.items() if value is not None}
+    if llm:
+        others = [dynamic, constraints, constants, strict, core, edge, report, opens, ray, jobs > 1]
+        check_names(models, building)
+        from lostwax.cli.language import export_language
+
+        return export_language(models, output, building, backend, words, any(others))
+    if words:
+        raise CommandError(f"--{next(iter(words))} goes with --llm")
     if opens and not (report and (output or "").endswith(".html")):
         raise CommandError("--open is of a page\n  instead: --report -o report.html --open")
     check_names(models, building)
     from lostwax.cli.exporting import Options, choose_form, export_models
 
-    asked = [name for name, is_asked in (("core", core), ("edge", edge), ("pte", pte)) if is_asked]
+    wanted = {"core": core, "edge": edge, "pte": pte, "onnx": onnx}
+    asked = [name for name, is_asked in wanted.items() if is_asked]
     form = "" if report else choose_form(output, asked, backend)
     options = Options(
         building,
         tuple(dynamic or ()),
         tuple(constraints or ()),
+        tuple(constants or ()),
         strict,
         form,
         backend,
@@ -379,7 +436,7 @@ def check(
         list[str],
         typer.Argument(
             metavar="[FILE] MODEL",
-            help="A .pt2 file and its model, or a model.",
+            help="A .pt2 or .onnx file and its model, or a model.",
             autocompletion=complete_model,
         ),
     ],
@@ -395,7 +452,7 @@ def check(
     ray: OnRay = False,
     imports: Imports = None,
 ) -> CommandOutcome:
-    """Compare programs with their models, at the example and at drawn sizes."""
+    """Compare programs with their models at several sizes."""
     from lostwax.cli.models.names import check_names, split_targets
 
     pairs = split_targets(targets)
@@ -426,7 +483,7 @@ def diff(
 
 @command()
 def run(
-    file: File,
+    file: Runnable,
     inputs: Inputs = None,
     output: Annotated[
         str | None,
@@ -447,18 +504,46 @@ def run(
 
 @command()
 def lower(
-    file: File,
+    file: Lowered,
     output: Out = None,
     form: Annotated[
         OutputForm | None, option("--to", help="What is written; else what the file's name says.")
     ] = None,
     backend: Backend = "",
 ) -> CommandOutcome:
-    """Lower the program of a .pt2 file: to a .pte file, or to core ATen."""
+    """Lower the program of a .pt2 file to another form."""
     check_file(file)
     from lostwax.cli.exporting import lower_file
 
     return lower_file(file, output, form.value if form else None, backend)
+
+
+@command(reads_files=False)
+def generate(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A .pte file of export --llm.")],
+    prompt: Annotated[str, typer.Argument(metavar="TEXT", help="The text to continue.")],
+    tokenizer: Annotated[
+        str, option("--tokenizer", help="Its tokenizer.json, or a tokenizer.model.", metavar="FILE")
+    ],
+    most: Annotated[
+        int | None,
+        option(
+            "--max-new-tokens", min=1, help="At most so many; all that fit if not.", metavar="N"
+        ),
+    ] = None,
+    temperature: Annotated[
+        float, option("--temperature", min=0.0, help="0: the most likely tokens.", metavar="T")
+    ] = 0.0,
+    begin: Annotated[
+        int, option("--bos", min=0, help="Tokens that begin a text, put before it.", metavar="N")
+    ] = 0,
+) -> CommandOutcome:
+    """Continue a text by a language model, in ExecuTorch's own runner."""
+    check_file(file)
+    check_file(tokenizer)
+    from lostwax.cli.language import generate_text
+
+    return generate_text(file, tokenizer, prompt, -1 if most is None else most, temperature, begin)
 
 
 @command(builds=True)
@@ -515,7 +600,7 @@ def explore(
     ] = 0,
     opens: Open = False,
 ) -> CommandOutcome:
-    """Write a page on which a program can be looked at in a browser, or serve it."""
+    """Write a page that shows a program in a browser, or serve it."""
     for given in filter(None, (file, other, profile)):
         check_file(given)
     check_output(output, (".html",))
@@ -532,7 +617,7 @@ def explain(
         typer.Argument(metavar="CODE", help="LW0102, or a class.", autocompletion=complete_code),
     ] = None,
 ) -> CommandOutcome:
-    """Explain an error: its cause, what to do, an example and the example mended."""
+    """Explain an error: its cause, and what to do, by an example."""
     from lostwax.cli.explaining import explain_code
 
     return explain_code(code)
@@ -560,12 +645,7 @@ def models(
 
 @command(reads_files=False)
 def doctor() -> CommandOutcome:
-    """Tell versions, devices and backends, and what is missing and how to get it."""
+    """Tell versions, devices, backends, and what is missing."""
     from lostwax.cli.listing import examine
 
     return examine()
-
-
-def main() -> None:
-    """The entry point."""
-    app(prog_name="lostwax")

@@ -50,6 +50,7 @@ class Options:
     building: Building = AS_IT_IS
     dynamic: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
     strict: bool = False
     form: str = "pt2"
     """A key of `FORMS`."""
@@ -78,12 +79,13 @@ def export_models(
 def choose_form(output: str | None, asked: Sequence[str], backend: str) -> str:
     """The form that the options, or the name of the file, ask for."""
     if len(asked) > 1:
-        raise CommandError(f"--{asked[0]} and --{asked[1]} exclude each other")
+        raise CommandError(
+            f"--{asked[0]} and --{asked[1]} exclude each other\n"
+            "  instead: one of them; one file is of one form"
+        )
     suffix = Path(output or "").suffix
     by_suffix = next((name for name, form in FORMS.items() if form.suffix == suffix), "pt2")
     form = asked[0] if asked else by_suffix
-    if not asked and suffix in _ELSEWHERE:
-        raise CommandError(f"-o {output!r}: {_ELSEWHERE[suffix]}")
     if backend and not FORMS[form].has_backends:
         raise CommandError("--backend goes with --pte or --edge")
     return form
@@ -128,8 +130,10 @@ def export_built(model: Model, options: Options) -> ExportedProgram:
             dict(model.kwargs) or None,
             dynamic_shapes=shapes,
             constraints=options.constraints,
+            constants=options.constants,
             strict=options.strict,
             control_flow=options.control_flow,  # type: ignore[arg-type]
+            keep="composite" if options.form == "onnx" else (),
         )
 
 
@@ -200,19 +204,21 @@ def _share(edge: Any, backend: str) -> float | None:
     return round(edge.delegation_report().share, 4) if backend else None
 
 
+def _write_onnx(program: ExportedProgram, file: str, backend: str) -> dict[str, Any]:
+    from lostwax.onnx import save as save_onnx
+    from lostwax.onnx.saving import count_nodes
+
+    return {"nodes": count_nodes(save_onnx(program, file))}
+
+
 FORMS = {
     "pt2": TargetForm(".pt2", _write_pt2),
     "core": TargetForm(".pt2", _write_core),
     "edge": TargetForm(".txt", _write_edge, has_backends=True),
     "pte": TargetForm(".pte", _write_pte, has_backends=True),
+    "onnx": TargetForm(".onnx", _write_onnx),
 }
 """What can be written. The first with a suffix is what a file of that name becomes."""
-
-_ELSEWHERE = {
-    ".onnx": "lostwax writes no ONNX files of its own yet\n  instead: in Python, torch.onnx.export("
-    "lostwax.interop.to_torch(program), f='model.onnx', dynamo=True); see docs/recipes/onnx.md",
-}
-"""Files that others write of our programs, and how."""
 
 
 def lower_file(source: str, output: str | None, asked: str | None, backend: str) -> CommandOutcome:

@@ -57,12 +57,13 @@ _OPTIONAL = {
     "transformers": "models transformers:NAME and hf:DIR",
     "safetensors": "--weights x.safetensors",
     "torchao": "quantization",
+    "onnx-ir": "writes .onnx files",
     "onnxscript": "torch.onnx.export of programs",
     "onnxruntime": "runs .onnx files",
     "ray": "--ray: many models on a cluster",
 }
 """What more a user may want, and what for."""
-_HOW = {"executorch": "pip install executorch", "ray": "pip install 'lostwax[ray]'"}
+_HOW = {"onnx-ir": "pip install 'lostwax[onnx]'", "ray": "pip install 'lostwax[ray]'"}
 
 
 def examine() -> CommandOutcome:
@@ -122,12 +123,16 @@ def _find_devices(problems: list[str]) -> dict[str, str]:
     if not tested:
         wanted = import_module("lostwax.torch_version").tested_texts()
         problems.append(f"torch {torch.__version__} was not tested with lostwax; {wanted} were")
-    found = {"cpu": f"{os.cpu_count()} cores, {torch.get_num_threads()} threads"}
+    found = {"cpu": f"{os.cpu_count()} cores, {_count_threads(torch.get_num_threads())}"}
     for at in range(torch.cuda.device_count()):
         found[f"cuda:{at}"] = torch.cuda.get_device_name(at)
     if torch.backends.mps.is_available():
         found["mps"] = "Apple's GPU"
     return found
+
+
+def _count_threads(count: int) -> str:
+    return f"{count} thread{'' if count == 1 else 's'}"
 
 
 def _try_backend(backend: Any, problems: list[str]) -> str:

@@ -11,6 +11,7 @@ import errno
 import json
 import logging
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -19,12 +20,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TextIO
 
-from lostwax.cli.progress import show_progress
+from lostwax.cli.progress import hide_progress, show_progress
+from lostwax.cli.wording import write_in_options
 from lostwax.errors import CommandError, LostwaxError
-from lostwax.location import find_raised, show_path
+from lostwax.location import end_search_at, find_raised, is_own_file, show_path
 
 SCHEMA = "lostwax/1"
-_CLI = os.path.dirname(__file__) + os.sep
 
 
 class Exit(IntEnum):
@@ -68,7 +69,7 @@ def finish(
     terminal shows the status, if there is one."""
     warned: list[dict[str, Any]] = []
     shown = show_progress("" if as_json or is_quiet else status)
-    with shown, _quiet_stdout(is_quiet), _collect_warnings(warned):
+    with shown, _open_answer(as_json), _quiet_stdout(is_quiet), _collect_warnings(warned):
         outcome, error = run_safely(work, show_traceback)
     for each in () if as_json or is_quiet else warned:
         _say(f"warning: {_write_place(each)}{each['message']}")
@@ -92,6 +93,7 @@ def run_safely(
     work: Callable[[], CommandOutcome], show_traceback: bool
 ) -> tuple[CommandOutcome | None, dict[str, Any]]:
     """The outcome of the work, or what is to be reported of its error."""
+    end_search_at(sys._getframe().f_code)
     try:
         return work(), {}
     except KeyboardInterrupt as error:
@@ -113,7 +115,6 @@ def run_safely(
 
 def describe_error(error: BaseException, code: Exit, show_traceback: bool) -> dict[str, Any]:
     """An error as data."""
-    is_own = isinstance(error, LostwaxError)
     span = error.span if isinstance(error, LostwaxError) else None
     place = find_raised(error) if span is None else (show_path(span.file), span.line)
     if isinstance(error, CommandError):  # it is about the command line, not about code
@@ -122,12 +123,25 @@ def describe_error(error: BaseException, code: Exit, show_traceback: bool) -> di
         "exit": int(code),
         "code": error.code if isinstance(error, LostwaxError) else None,
         "class": type(error).__name__,
-        "message": str(error) if is_own else str(error).strip() or type(error).__name__,
+        "message": _write_message(error),
         "file": place[0] if place else None,
         "line": place[1] if place else None,
         "column": None if span is None else span.start + 1,
         "traceback": "".join(traceback.format_exception(error)) if show_traceback else None,
     }
+
+
+def _write_message(error: BaseException) -> str:
+    """What an error says, and what is noted of it: why, and what to write instead."""
+    is_own = isinstance(error, LostwaxError) and not isinstance(error, CommandError)
+    said = str(error) if isinstance(error, LostwaxError) else str(error).strip()
+    noted = [write_in_options(each, ()) for each in getattr(error, "__notes__", ())]
+    notes = [each for each in noted if is_own or not _PLACE.match(each)]
+    return "\n".join([said or type(error).__name__, *notes])
+
+
+_PLACE = re.compile(r"\s*at .+:\d+")
+"""The note that has the line, which is told by itself."""
 
 
 def write_error(error: dict[str, Any]) -> str:
@@ -139,8 +153,9 @@ def write_error(error: dict[str, Any]) -> str:
     if error["code"]:
         more = "" if error["exit"] == Exit.USAGE else f"\n  more: lostwax explain {error['code']}"
         return f"error: {error['message']}{more}"
-    where = f"\n  at {error['file']}:{error['line']}" if error["file"] else ""
-    return f"error: {error['class']}: {error['message']}{where}\n  more: --traceback"
+    said, *notes = f"{error['class']}: {error['message']}".split("\n  ")
+    where = [f"at {error['file']}:{error['line']}"] if error["file"] else []
+    return "\n  ".join([f"error: {said}", *where, *notes, "more: --traceback"])
 
 
 def write_json(
@@ -158,6 +173,36 @@ def write_json(
         "warnings": warned,
     }
     return json.dumps(envelope, indent=2, default=str, ensure_ascii=False)
+
+
+class _Answer:
+    """Where an answer goes while it is found; None if nowhere, as with `--json`."""
+
+    stream: TextIO | None = None
+
+
+_answer = _Answer()
+
+
+@contextlib.contextmanager
+def _open_answer(as_json: bool) -> Iterator[None]:
+    """Keep a stream of our own for parts of the answer: others may redirect stdout."""
+    with contextlib.ExitStack() as held:
+        if not as_json and sys.stdout is not None:
+            _answer.stream = sys.stdout
+            with contextlib.suppress(OSError):  # it is no file
+                copy = os.dup(sys.stdout.fileno())
+                _answer.stream = held.enter_context(open(copy, "w", encoding=sys.stdout.encoding))
+        try:
+            yield
+        finally:
+            _answer.stream = None
+
+
+def tell_part(text: str) -> None:
+    """Print a part of the answer at once. The progress on a terminal ends with the first."""
+    hide_progress()
+    _write(_answer.stream, text, end="")
 
 
 @contextlib.contextmanager
@@ -182,7 +227,7 @@ def _collect_warnings(warned: list[dict[str, Any]]) -> Iterator[None]:
             yield
         finally:
             for each in caught:
-                is_ours = each.filename.startswith(_CLI)  # what the command itself has to tell
+                is_ours = is_own_file(each.filename)  # what the command has to tell, or lostwax
                 said = {
                     "message": str(each.message),
                     "file": None if is_ours else show_path(each.filename),
@@ -249,12 +294,16 @@ def _say(text: str) -> None:
     _write(sys.stderr, text)
 
 
-def _write(stream: TextIO | None, text: str) -> None:
+def _write(stream: TextIO | None, text: str, end: str = "\n") -> None:
     """Write to whoever reads. If nobody does any more (`lostwax show … | head`), or the stream was
-    closed from the start (`2>&-`), that is no error."""
+    closed from the start (`2>&-`), that is no error; a full disk is one."""
     if stream is None:
         return
     try:
-        print(text, file=stream, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        print(text, file=stream, flush=True, end=end)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # what is left in it goes there
+        if not isinstance(error, BrokenPipeError):
+            if stream is not sys.stderr:
+                _say(f"error: the answer cannot be written: {error.strerror}")
+            raise SystemExit(int(Exit.USAGE)) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,11 +14,11 @@ from lostwax.cli.outcome import CommandOutcome, Exit, check_file
 from lostwax.cli.wording import in_options
 from lostwax.errors import CommandError, LoadError, LoweringError
 from lostwax.ir.diff import diff
-from lostwax.ir.graph.lookup import all_nodes
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import InputKind, OutputKind
-from lostwax.ir.text import graph_text, target_text, type_text
+from lostwax.ir.text import count_operators as count_operators
+from lostwax.ir.text import graph_text, type_text
 from lostwax.pt2 import load
 from lostwax.pte import dump
 from lostwax.pte.file.reader import read_file
@@ -97,14 +96,6 @@ def _write_range(limits: tuple[int | None, int | None]) -> str:
     return f"{low}..{high}"
 
 
-def count_operators(program: ExportedProgram) -> Counter[str]:
-    """How often each operator is called, in the bodies of control flow, too. To take a result out
-    of several is no call."""
-    calls = (n for n in all_nodes(program.graph_module) if n.op == "call_function")
-    nodes = (n for n in calls if n.target is not operator.getitem)
-    return Counter(dict(Counter(target_text(n.target) for n in nodes).most_common()))
-
-
 def show_file(file: str, name: str, ops: bool, memory: bool) -> CommandOutcome:
     """What is in a file: the programs, or how often each operator is in them, or their memory."""
     check_file(file)
@@ -167,7 +158,8 @@ def plan_program(program: ExportedProgram) -> dict[str, Any]:
         "not_planned": None,
     }
     try:
-        summary["arena_bytes"] = program.to_edge().to_executable().arena_sizes["forward"]
+        with in_options(()):
+            summary["arena_bytes"] = program.to_edge().to_executable().arena_sizes["forward"]
     except LoweringError as error:
         summary["not_planned"] = str(error)
     return summary
@@ -260,7 +252,9 @@ def diff_files(old: str, new: str) -> CommandOutcome:
             )
             lines.append(f"{'-' if name in before else '+'} program {name}")
             continue
-        for each in diff(before[name], after[name]):
+        found = diff(before[name], after[name])
+        lines += (line if len(before) == 1 else f"{name}: {line}" for line in found.lines())
+        for each in found:
             changes.append(
                 {
                     "program": name,
@@ -270,6 +264,5 @@ def diff_files(old: str, new: str) -> CommandOutcome:
                     "new": each.new,
                 }
             )
-            lines.append(str(each) if len(before) == 1 else f"{name}: {each}")
     code = Exit.DIFFERS if changes else Exit.OK
     return CommandOutcome({"changes": changes}, "\n".join(lines) or "no differences", code)

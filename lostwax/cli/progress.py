@@ -1,11 +1,11 @@
 """Progress on a terminal; silence in a pipe. One line, which is there from the start of a command,
-also while torch is imported. Must not import torch."""
+also while torch is imported. Must not import what takes time: neither torch nor rich."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 
@@ -19,24 +19,43 @@ class _Screen:
 
     line: Any = None
     text: str = ""
+    first: str = ""
+    """What stands there without rich; what is written next covers it."""
 
     def show(self, text: str) -> None:
         self.text = text
         if self.line is not None:
             self.line.update(text)
 
+    def write_first(self, text: str) -> None:
+        sys.stderr.write(f"{text:{len(self.first)}}\r")
+        sys.stderr.flush()
+        self.first = text
+
 
 _screen = _Screen()
+_SILENT = frozenset(("--json", "-q", "--quiet", "-h", "--help"))
+
+
+def show_first(words: Sequence[str]) -> None:
+    """Say that a command begins, before its options are read: what reads them takes time, too."""
+    if words and not words[0].startswith("-") and _SILENT.isdisjoint(words) and is_terminal():
+        _screen.write_first(f"{words[0]}: starting")
 
 
 @contextlib.contextmanager
 def show_progress(text: str) -> Iterator[None]:
-    """Show a line while a command runs, if somebody looks; with an empty text none."""
+    """Show a line while a command runs, if somebody looks; with an empty text no other than is
+    there."""
     if not text or not is_terminal() or _screen.line is not None:
-        yield
+        try:
+            yield
+        finally:
+            if _screen.first:
+                _screen.write_first("")
         return
-    sys.stderr.write(f"{text}\r")  # there before anything is imported; the next line covers it
-    sys.stderr.flush()
+    _screen.write_first(text)  # there before rich is imported, whose line covers it
+    _screen.first = ""
     from rich.console import Console
     from rich.markup import escape
     from rich.status import Status
@@ -48,6 +67,12 @@ def show_progress(text: str) -> Iterator[None]:
             yield
         finally:
             _screen.line = None
+
+
+def hide_progress() -> None:
+    """Take the line away, where the answer itself is printed as it comes."""
+    if _screen.line is not None:
+        _screen.line.stop()
 
 
 @contextlib.contextmanager

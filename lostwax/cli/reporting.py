@@ -58,6 +58,7 @@ def report_model(job: Job[Options]) -> dict[str, Any]:
         model.args,
         model.kwargs,
         dynamic_shapes=read_dynamic(options.dynamic, model),
+        constants=options.constants,
         strict=options.strict,
         control_flow=options.control_flow,
         partitioner=find_backend(options.backend),

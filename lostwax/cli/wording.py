@@ -19,6 +19,7 @@ _FIX = re.compile(
 )
 _BOUND = re.compile(r"a bound for (\w+): Dim\(name, max=\.\.\.\) in dynamic_shapes")
 _SPEC = re.compile(r"dynamic_shapes=\{(?:\"\w+\": \{[^{}]*\}(?:, )?)+\}")
+_CONSTANT = re.compile(r"constants=\{(?:'([^']*)'|\"([^\"]*)\")\}")
 _FORGOTTEN = re.compile(r"\b(\w+): \{(\d+): ([A-Za-z_]\w*)\}")
 
 
@@ -48,6 +49,7 @@ def write_in_options(text: str, dynamic: Sequence[str]) -> str:
     text = _BOUND.sub(lambda m: _propose_bound(m[1], given), text)
     text = re.sub(rf"declared {_DIM}", lambda m: f"declared {_find_given(m, given)}", text)
     text = re.sub(_DIM, lambda m: f"{m['of']}{_write_range(m['min'], m['max'])}", text)
+    text = _CONSTANT.sub(lambda m: f"--constant {shlex.quote(m[1] or m[2])}", text)
     for python, option in _WORDS:
         text = text.replace(python, option)
     if not heading:
@@ -65,6 +67,11 @@ _WORDS = (
     ("lostwax.save and torch.export.save write", "lostwax export MODEL -o FILE writes"),
     ("lostwax.pte reads and runs it", "lostwax show and lostwax run take it"),
     ("dynamic_shapes: ", "--dynamic: "),
+    ("dynamic_shapes has the form of the arguments, with a Dim, ", "--dynamic gives "),
+    ("the sizes that dynamic_shapes declares", "the sizes that --dynamic declares"),
+    ("constraints: ", "--constraint: "),
+    ("constants names inputs", "--constant names inputs"),
+    ('constraints=["seq % 8 == 0", "h == w", "2*h <= w + 1"]', "--constraint 'length % 8 == 0'"),
     ("make one Dim and use it in both places", "one name with one range"),
     ("another Dim for", "another name for"),
     (", both are Dim ", ", both are "),

@@ -56,17 +56,8 @@ class DtypeRows:
     def allowed_types(self) -> dict[str, set[torch.dtype]]:
         """For each argument and return all the dtypes that some row allows, half precision
         apart."""
-        return self._unite(self.rows)
-
-    @cached_property
-    def reduced_types(self) -> dict[str, set[torch.dtype]]:
-        """For each argument and return the dtypes that it may have beside those where one of a call
-        has half precision."""
-        return self._unite(self.reduced)
-
-    def _unite(self, rows: Iterable[Mapping[str, str]]) -> dict[str, set[torch.dtype]]:
         found: dict[str, set[torch.dtype]] = {}
-        for row in rows:
+        for row in self.rows:
             for name, alias in row.items():
                 found.setdefault(name, set()).update(self.aliases[alias])
         return found

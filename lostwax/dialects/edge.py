@@ -42,7 +42,7 @@ from lostwax.ir.signature import (
     TensorArgument,
 )
 from lostwax.ir.text import source_place, type_text
-from lostwax.types import TensorType, channels_last_strides
+from lostwax.types import TensorType, channels_last_strides, contiguous_strides
 
 aten = torch.ops.aten
 
@@ -204,7 +204,7 @@ class _GraphLowering(GraphRewriter):
                 self._add_constants(pending)
                 pending = {}
             if kept[i]:
-                self.copy(node)
+                self.copy_input(node)
         self._add_constants(pending)
 
     def _add_constants(self, tensors: dict[str, torch.Tensor]) -> None:
@@ -215,9 +215,16 @@ class _GraphLowering(GraphRewriter):
             self.fixed[name] = node
 
     def copy(self, node: Node) -> Node:
-        copy = super().copy(node)
-        if "val" in node.meta and not _is_channels_last(node.meta["val"]):
-            copy.meta["val"] = self._lay_out(node.meta["val"])
+        return self._lay_out_copied(super().copy(node))
+
+    def copy_input(self, node: Node) -> Node:
+        return self._lay_out_copied(super().copy_input(node))
+
+    def _lay_out_copied(self, copy: Node) -> Node:
+        value = copy.meta.get("val")
+        laid_out = self._lay_out(value)
+        if laid_out is not value and not _is_channels_last(value):
+            copy.meta["val"] = laid_out
         return copy
 
     def rewrite_child(self, child: GraphModule) -> GraphModule:
@@ -270,10 +277,9 @@ class _GraphLowering(GraphRewriter):
         """The value of a node, as it lies in memory in this dialect."""
         if isinstance(value, FakeTensor):
             t = value.fake_type
-            plain = TensorType(t.size, t.dtype, t.device)
-            if plain.stride == t.stride and t.offset == 0:
+            if t.offset == 0 and t.stride == contiguous_strides(t.size):
                 return value
-            return new_fake(value.fake_mode, plain)
+            return new_fake(value.fake_mode, TensorType(t.size, t.dtype, t.device))
         if isinstance(value, (tuple, list)):
             return type(value)([self._lay_out(v) for v in value])
         return value

@@ -50,7 +50,8 @@ def to_edge(
     config: EdgeConfig | None = None,
 ) -> EdgeProgramManager:
     """Take a program, or several by the names of their methods, to the Edge dialect. A single one
-    is the method "forward". `constant_methods` are methods that return a constant."""
+    is the method "forward". `constant_methods` are methods that return a constant. `config` says
+    what is allowed to stay."""
     config = require_config(config, EdgeConfig)
     programs = dict(program) if isinstance(program, Mapping) else {"forward": program}
     table = default_decompositions().offer(RUNTIME).keep(*config.preserve_ops)

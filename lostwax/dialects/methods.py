@@ -80,6 +80,7 @@ class Methods:
         """The Edge program of a method."""
         if name not in self._programs:
             raise LoweringError(
-                f"there is no method {name!r}; there are {', '.join(sorted(self._programs))}"
+                f"there is no method {name!r}; there are {', '.join(sorted(self._programs))}\n"
+                f"  instead: exported_program({min(self._programs, default='forward')!r})"
             )
         return self._programs[name]

@@ -33,5 +33,5 @@ for _each in CLASSES:
     _each.__module__ = __name__  # where users find them
 del _each
 
-_FUNCTIONS = ("asks_data", "collect_errors", "did_you_mean", "find_own_error", "note_made")
-__all__ = sorted(["CLASSES", *_FUNCTIONS, *(each.__name__ for each in CLASSES)])
+# What else is here, is for lostwax itself.
+__all__ = sorted(each.__name__ for each in CLASSES)

@@ -100,7 +100,8 @@ def collect_errors() -> Iterator[list[BaseException]]:
 
 
 def did_you_mean(name: Any, known: Iterable[Any], ask: str = "did you mean") -> str:
-    """Ask whether the nearest of the known names was meant; empty if none is near."""
+    """Ask, in the words of `ask`, whether the nearest of the known names was meant by `name`;
+    empty if none is near."""
     from difflib import get_close_matches
 
     by_text = {str(each).lower(): each for each in known}
@@ -109,7 +110,7 @@ def did_you_mean(name: Any, known: Iterable[Any], ask: str = "did you mean") -> 
 
 
 def asks_data(error: BaseException | None) -> bool:
-    """Did Python's control flow ask what only data can answer?"""
+    """Was the `error` raised because Python's control flow asked what only data can answer?"""
     while error is not None and not getattr(error, "is_question", False):
         error = error.__cause__
     return error is not None

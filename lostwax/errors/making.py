@@ -69,6 +69,7 @@ class DataDependentError(LostwaxError, RuntimeError):
     """What is asked: a condition or a number (`sym`)."""
 
     def ask(self, about: Any = None) -> Self:
+        """Mark the error as a question of Python's control flow, about a value; return it."""
         self.is_question, self.about = True, about
         return self
 
@@ -127,6 +128,7 @@ class JointError(LostwaxError, ValueError):
     """
 
     code = "LW0104"
+    why = "a backward starts at one number, the loss, or at gradients that come in"
 
 
 class InputTypeError(LostwaxError, TypeError):
@@ -334,6 +336,39 @@ class DynamicShapesError(LostwaxError, ValueError):
     why = (
         "dynamic_shapes has the form of the arguments, with a Dim, a name and a range, for each "
         "size that varies"
+    )
+
+    def __init__(self, message: str, path: str = "") -> None:
+        self.path = path
+        super().__init__(message)
+
+
+class ConstantsError(LostwaxError, ValueError):
+    """What was written for `constants` does not fit the example call: it names no input, or one
+    whose value cannot be read, or one that `dynamic_shapes` lets vary.
+
+    `path` is the input, as Python.
+
+    What to do: the message lists the inputs. Name an argument, `"grid"`, or a part of one,
+    `"batch['grid']"`; its value in the example is the one that calls must have.
+
+    Example:
+
+        def rows(x, lengths):
+            return [part.sum() for part in x.split(lengths.tolist())]
+
+        call = (torch.ones(5), torch.tensor([2, 3]))
+        lostwax.export(rows, call, constants={"length"})
+
+    Mended:
+
+        lostwax.export(rows, call, constants={"lengths"})
+    """
+
+    code = "LW0205"
+    why = (
+        "constants names inputs whose values never change, so that Python may compute with them: "
+        "grids of patches, lengths, positions"
     )
 
     def __init__(self, message: str, path: str = "") -> None:

@@ -44,5 +44,7 @@ def _leave_out(error: BaseException) -> TracebackType | None:
     found: TracebackType | None = None
     for each in reversed([*find_tracebacks(error)]):
         if not is_own_file(each.tb_frame.f_code.co_filename):
-            found = TracebackType(found, each.tb_frame, each.tb_lasti, each.tb_lineno)
+            # Code that the compiler adds, the end of a `with` or a `finally`, has no line.
+            line = each.tb_lineno or each.tb_frame.f_code.co_firstlineno
+            found = TracebackType(found, each.tb_frame, each.tb_lasti, line)
     return found

@@ -242,6 +242,7 @@ class PassError(LostwaxError, ValueError):
     """
 
     code = "LW0503"
+    why = "a pipeline calls its passes one after another, and verifies the program after each"
 
     def __init__(self, message: str, name: str = "", violations: tuple[object, ...] = ()) -> None:
         self.name, self.violations = name, violations
@@ -309,6 +310,35 @@ class LoweringError(LostwaxError, ValueError):
         at = f"\n  at {where}" if where else ""
         because = f"\n  why: {why}" if why else ""
         return cls(f"{what}.{at}{because}\n  instead: {instead}")
+
+
+class OnnxError(LoweringError):
+    """A program cannot be written as an ONNX model. It has operators that ONNX has no form for, a
+    call of one that its form does not cover, or a dtype that no runtime computes with. Nothing was
+    written.
+
+    What to do: operators that are missing are listed all at once, with their lines. Say how one is
+    written, `@lostwax.onnx.translation("mylib::scale")`, or leave it to the runtime as an operator
+    of a domain of yours, `lostwax.onnx.leave_to_runtime("mylib::scale", domain="mine")`.
+
+    Example:
+
+        def solve(a, b):
+            return torch.linalg.solve(a, b)
+
+        lostwax.export(solve, (torch.eye(2), torch.ones(2))).to_onnx()
+
+    Mended:
+
+        def solve(a, b):
+            (p, q), (r, s) = a
+            return torch.stack([s * b[0] - q * b[1], p * b[1] - r * b[0]]) / (p * s - q * r)
+
+        lostwax.export(solve, (torch.eye(2), torch.ones(2))).to_onnx()
+    """
+
+    code = "LW0602"
+    why = "a model holds operators of ONNX, or of a domain that its runtime knows"
 
 
 class SaveError(LostwaxError, ValueError):

@@ -66,7 +66,8 @@ def explore(
     `program` is an `ExportedProgram`, an `EdgeProgramManager`, an executable, the path of a `.pt2`
     or `.pte` file, a dict of programs by name, or a `Journal`. A list of these is shown side by
     side: the stages of one program, in order. With `lower`, core ATen and Edge are such stages,
-    too. With `source=False` the page has the lines that nodes come from, not those around them.
+    too. The page is called `title`, else as the program. With `source=False` the page has the lines
+    that nodes come from, not those around them.
 
     `diff` is another program, or file, which is shown beside it, with the differences in colours.
     `profile` colours nodes by how long they take and how wrong they are: a dict

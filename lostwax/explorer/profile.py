@@ -35,7 +35,10 @@ def read_profile(given: Any) -> Profile:
         try:
             given = json.loads(Path(given).read_text("utf-8"))
         except ValueError as error:
-            raise ValueError(f"{given} is no profile: {error}") from None
+            raise ValueError(
+                f"{given} is no profile: {error}\n"
+                '  instead: a JSON file of {"seconds": {"conv2d": 0.001}}'
+            ) from None
     is_table = isinstance(given, Mapping) and given and set(given) <= set(TABLES)
     if not is_table or not all(map(_is_column, given.values())):
         raise ValueError(

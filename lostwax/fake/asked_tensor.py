@@ -128,6 +128,9 @@ def _ask_real(name: str) -> Any:
     return call
 
 
+_STAY_IN_TORCH = "keep the computation in torch, or convert after running the real program"
+
+
 def _make_refusal(what: str, instead: str) -> Any:
     """A method that needs the data."""
 
@@ -245,7 +248,8 @@ class ObservedTensor(torch.Tensor):
 
     def __hash__(self) -> int:
         self.fake_mode.observer.note_question(self, IDENTITY)
-        return id(self)
+        address: int = self.fake_mode.observer.make_address(id(self))
+        return address
 
     @property
     def _is_param(self) -> bool:
@@ -376,10 +380,30 @@ class ObservedTensor(torch.Tensor):
             return self.item()
         return [self.select(0, i).tolist() for i in range(len(self))]
 
-    numpy = _make_refusal(
-        "numpy()", "keep the computation in torch, or convert after running the real program"
-    )
-    __array__ = _make_refusal("conversion to a numpy array", "keep the computation in torch")
+    def numpy(self, *, force: bool = False) -> Any:
+        known = self._find_known_array(force)
+        if known is None:
+            refuse(self, "numpy()", _STAY_IN_TORCH)
+        return known
+
+    def __array__(self, dtype: Any = None) -> Any:
+        known = self._find_known_array(False)
+        if known is None:
+            refuse(self, "conversion to a numpy array", _STAY_IN_TORCH)
+        return known if dtype is None else known.astype(dtype, copy=False)
+
+    def _find_known_array(self, force: bool) -> Any:
+        """The elements as an array, if they are known. It cannot be written: the tensor would not
+        see that."""
+        known = self.known_constant()
+        has_gradient = self.is_floating_point() and self.requires_grad
+        if known is None or not (force or (self.is_cpu and not has_gradient)):
+            return None
+        with torch._C._DisableTorchDispatch():
+            array = known.numpy(force=True).copy()
+        array.flags.writeable = False
+        return array
+
     storage = _make_refusal(
         "storage()", "`untyped_storage()` knows its size; compute with operators"
     )

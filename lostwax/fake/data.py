@@ -7,7 +7,7 @@ ShapeEnv and without a known constant the question is an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -19,6 +19,7 @@ from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, evaluation, operator
+from lostwax.ops.traits import Trait
 from lostwax.sym import Expr, ShapeEnv, Size, current, eq
 from lostwax.sym.numbers.real import unbacked_real
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _CPU = torch.device("cpu")
 CONSTANT_LIMIT = 64
 """The real value of a constant is kept if it has at most so many elements."""
+KNOWN_LIMIT = 1 << 16
+"""So many, where inputs are declared to be constants."""
 
 
 class UnbackedSizes:
@@ -51,6 +54,38 @@ class UnbackedSizes:
         return u
 
 
+class CountedMasks(UnbackedSizes):
+    """The same where masks decide: those that are known are counted."""
+
+    def __init__(self, env: ShapeEnv | None, operation: str, masks: Iterator[FakeTensor]) -> None:
+        super().__init__(env, operation)
+        self._masks = masks
+
+    def size(self, upper: Size | None = None, lower: int = 0) -> Size:
+        known = next(self._masks).known_constant()
+        if known is None:
+            return super().size(upper, lower)
+        with torch._C._DisableTorchDispatch():
+            return int(known.count_nonzero())
+
+
+def _make_fresh(mode: FakeTensorMode, record: Operator, args: Any) -> UnbackedSizes:
+    name = record.overload._schema.name.removeprefix("aten::")
+    if Trait.SIZED_BY_MASKS in record.traits:
+        given = [mode.adopt(t) for t in _list_tensors(args[1:])]
+        masks = iter([t for t in given if t.fake_type.dtype in (torch.bool, torch.uint8)])
+        return CountedMasks(mode.shape_env, name, masks)
+    return UnbackedSizes(mode.shape_env, name)
+
+
+def _list_tensors(values: Any) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _list_tensors(value)
+
+
 def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Evaluate a data-dependent operator: from constants if all are known, else with fresh symbols,
     which are remembered."""
@@ -61,7 +96,7 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
     types, named = mode.types(args, kwargs)
 
     def answer() -> Any:
-        fresh = UnbackedSizes(mode.shape_env, record.overload._schema.name.removeprefix("aten::"))
+        fresh = _make_fresh(mode, record, args)
         return record.rule(fresh, *types, **named)  # type: ignore[misc]
 
     return mode.wrap(_ask_once(mode, record, args, kwargs, answer))
@@ -223,7 +258,7 @@ def lift(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
     fake = mode.fake_tensor_converter.from_real_tensor(
         mode, tensor, static_shapes=True, memoize=False
     )
-    if tensor.numel() <= CONSTANT_LIMIT and not tensor.is_meta:
+    if tensor.numel() <= mode.known_limit and not tensor.is_meta:
         remember_constant(fake, tensor)
     return fake
 
@@ -249,7 +284,7 @@ def propagate_constants(record: Operator, args: Any, kwargs: dict[str, Any], out
     for fake in outputs:
         if not isinstance(fake, FakeTensor) or fake.fake_type.is_symbolic:
             return
-        if fake.fake_type.numel() > CONSTANT_LIMIT:
+        if fake.fake_type.numel() > fake.fake_mode.known_limit:  # type: ignore[attr-defined]
             return
     real = _compute_constants(record, args, kwargs)
     if real is None:

@@ -107,6 +107,8 @@ class FakeTensorMode(TorchDispatchMode):
         self.higher_order: Mapping[str, Callable[..., Any]] = {}
         """How operators that take functions are recorded, by their names; for recorders."""
         self.saw_constant = False
+        self.known_limit = data.CONSTANT_LIMIT
+        """So many elements of a constant are known at most."""
         self.absent_device: torch.device | None = None
         self.templates: dict[int, Any] | None = None
         """For each symbolic type, by identity, a tensor to copy; None: no copies, as autograd would
@@ -125,6 +127,7 @@ class FakeTensorMode(TorchDispatchMode):
 
     @classmethod
     def is_infra_mode(cls) -> bool:
+        """torch asks: it is no mode of a user's."""
         return True
 
     def __enter__(self) -> FakeTensorMode:
@@ -471,7 +474,8 @@ def _launch(mode: FakeTensorMode, func: Any, args: Any, kwargs: dict[str, Any]) 
 
 
 def detect_fake_mode(*trees: Any) -> FakeTensorMode | None:
-    """The one FakeTensorMode of these inputs, or else the active one; None if there is neither."""
+    """The one FakeTensorMode of the tensors in `trees`, or else the active one; None if there is
+    neither."""
     found: FakeTensorMode | None = None
     for leaf in torch.utils._pytree.tree_leaves(trees):
         if isinstance(leaf, FakeTensor):

@@ -55,6 +55,10 @@ class Observer:
         """Python asks a fake something that an operator does not answer: `"stride()"`,
         `"requires_grad"`, `"class"`. Who asks is told by `location.asking_frame`."""
 
+    def make_address(self, address: int) -> int:
+        """Where an object lies, as Python is to have it."""
+        return address
+
     def note_missing(self, fake: FakeTensor, name: str) -> None:
         """Python asks a fake for an attribute that it has not got; with no name, for all that it
         has."""
@@ -164,6 +168,7 @@ class FakeTensor(ObservedTensor):
 
     @property
     def data(self) -> torch.Tensor:
+        """The tensor without its history of gradients."""
         return self.detach()
 
     @data.setter

@@ -27,8 +27,7 @@ TAKEN_APART = "taken_apart"
 calls now."""
 
 
-@dataclass(frozen=True)
-class Assumption:
+class Assumption(NamedTuple):
     """What tensors, or torch itself, have answered at capture, and must answer in each call. If it
     is about a value that is `computed` from several tensors, it holds if it holds for any of them;
     but with gradients switched off it does not hold."""
@@ -41,14 +40,17 @@ class Assumption:
     computed: bool = False
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """How torch is set at one time, in one thread; dtypes and devices by their names."""
 
     autocast: tuple[tuple[str, str], ...] = ()
     """The types of devices for which autocast is on, each with its dtype."""
     dtype: str = "float32"
     device: str = "cpu"
+    exporting: bool = True
+    """Was code told that it was being exported, if it asked?"""
+    asked: tuple[str, ...] = ()
+    """The lines that asked it."""
 
 
 @dataclass

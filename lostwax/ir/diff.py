@@ -41,6 +41,8 @@ class Change:
     new: str
     where: str = field(default="", compare=False)
     """The user's line, where `find_change` knows it."""
+    numbers_alone: bool = field(default=False, compare=False)
+    """Is it a tensor of the same type with other numbers? Then its texts differ by a hash."""
 
     def __str__(self) -> str:
         if self.name in (self.old, self.new):  # a guard has no other name
@@ -77,8 +79,27 @@ class ProgramDiff:
         """The changes of one kind: "node", "input", "output", "range", "guard", "weight", ..."""
         return [c for c in self.changes if c.kind == kind]
 
+    def lines(self) -> list[str]:
+        """The text of each change, in order. Tensors of which only the numbers differ share a line
+        for each kind, where the first of them is."""
+        alone: dict[str, list[str]] = {}
+        for each in self.changes:
+            if each.numbers_alone:
+                alone.setdefault(each.kind, []).append(each.name)
+        shared = {k: _share_line(k, names) for k, names in alone.items() if len(names) > 1}
+        lines = (shared.get(c.kind, str(c)) if c.numbers_alone else str(c) for c in self.changes)
+        return list(dict.fromkeys(lines))
+
     def __str__(self) -> str:
-        return "\n".join(map(str, self.changes)) if self.changes else "no differences"
+        return "\n".join(self.lines()) or "no differences"
+
+
+_MOST_NAMES = 3
+
+
+def _share_line(kind: str, names: list[str]) -> str:
+    more = ", …" if len(names) > _MOST_NAMES else ""
+    return f"~ {len(names)} {kind}s have other values: {', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def diff(a: ExportedProgram, b: ExportedProgram) -> ProgramDiff:
@@ -325,20 +346,22 @@ def _weights(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Itera
         a, b = old.get(name), new.get(name)
         if a is b:
             continue
-        before, after = _weight_text(a), _weight_text(b)
-        if before != after:
-            yield Change(kind, name, before, after)
+        (type_, numbers), (other, other_numbers) = _weight_texts(a), _weight_texts(b)
+        if (type_, numbers) != (other, other_numbers):
+            texts = f"{type_} {numbers}".strip(), f"{other} {other_numbers}".strip()
+            yield Change(kind, name, *texts, numbers_alone=type_ == other)
 
 
-def _weight_text(value: Any) -> str:
+def _weight_texts(value: Any) -> tuple[str, str]:
+    """The type of a weight, and its numbers: their hash, if they are several."""
     if value is None:
-        return ""
+        return "", ""
     if not isinstance(value, torch.Tensor):
-        return f"a {type(value).__qualname__}"
-    grad = " requires grad" if value.requires_grad else ""
+        return f"a {type(value).__qualname__}", ""
+    text = f"{type_text(value)}{' requires grad' if value.requires_grad else ''}"
     if isinstance(value, FakeTensor) or value.is_meta or value.layout is not torch.strided:
-        return f"{type_text(value)}{grad} without data"
-    return f"{type_text(value)}{grad} {_hash(value) if value.ndim else f'of {value.item()!r}'}"
+        return f"{text} without data", ""
+    return text, _hash(value) if value.ndim else f"of {value.item()!r}"
 
 
 def _hash(tensor: torch.Tensor) -> str:

@@ -11,7 +11,7 @@ import torch
 from lostwax.ir.data import Program
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import InputKind, OutputKind
-from lostwax.ir.text import count_text, graph_text, type_text
+from lostwax.ir.text import count_operators, count_text, graph_text, type_text
 
 Chain = tuple[str, ...]
 """The paths of the modules around a node, the outermost first."""
@@ -21,7 +21,7 @@ Rows = Sequence[Sequence[str]]
 def program_html(program: Program) -> str:
     """What a notebook shows: inputs and outputs, and folded in the state, the sizes that vary, the
     modules and the graph."""
-    calls = sum(1 for node in program.graph.nodes if node.op == "call_function")
+    calls = count_operators(program).total()
     title = f"<b>ExportedProgram</b> {_badge(program.dialect)} {count_text(calls, 'operator')}"
     return _frame(f"<header>{title}</header>{_body_html(program)}")
 

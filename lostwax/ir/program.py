@@ -7,6 +7,7 @@ loaded by its first call: few programs are asked for everything. Must not know h
 from __future__ import annotations
 
 import copy
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from lostwax.errors import InputTypeError, NotCallableError, NotPickledError, No
 from lostwax.ir.data import ModuleCallEntry, Program
 from lostwax.ir.signature import ExportGraphSignature
 from lostwax.late_imports import late_import
+from lostwax.location import user_location
 
 if TYPE_CHECKING:
     from lostwax.late_imports import EdgeConfig, EdgeProgramManager, Page
@@ -86,6 +88,11 @@ class ExportedProgram(Program):
         )
         return made
 
+    def to_onnx(self, **options: Any) -> Any:
+        """This program as an `onnx_ir.Model`: `lostwax.onnx.to_onnx(program, opset=23)`. To write a
+        file, `lostwax.onnx.save(program, "model.onnx")`."""
+        return late_import("to_onnx")(self, **options)
+
     def plot(self, **options: Any) -> Page:
         """This program as a page to look at, for the last line of a notebook's cell:
         `lostwax.explore(program)`."""
@@ -107,6 +114,7 @@ class ExportedProgram(Program):
 
     @property
     def verifiers(self) -> list[Any]:
+        """The `verifier` alone: torch.export has a list of them."""
         return [self.verifier]
 
     def _update(
@@ -208,7 +216,9 @@ def check_is_program(given: Any, taker: str) -> None:
     """Refuse what is no program of ours; of torch's, say how it becomes one."""
     if isinstance(given, ExportedProgram):
         return
-    raise TypeError(f"{taker} takes a program of lostwax, not {describe_stranger(given)}")
+    error = TypeError(f"{taker} takes a program of lostwax, not {describe_stranger(given)}")
+    error.add_note(f"  at {user_location()}")
+    raise error
 
 
 def describe_stranger(given: Any) -> str:
@@ -216,7 +226,10 @@ def describe_stranger(given: Any) -> str:
     kind, fix = type(given), "export it first, lostwax.export(module, args)"
     if kind.__name__ == "ExportedProgram":
         fix = "lostwax.interop.from_torch(program)"
-    return f"a {kind.__module__}.{kind.__qualname__}\n  instead: {fix}"
+    elif isinstance(given, (str, os.PathLike)):
+        fix = f"load it first, lostwax.load({str(given)!r})"
+    why = "a program is what was captured, with its graph and signature"
+    return f"a {kind.__module__}.{kind.__qualname__}\n  why: {why}\n  instead: {fix}"
 
 
 def _find_taker(frame: FrameType) -> str:

@@ -211,6 +211,7 @@ class ExportGraphSignature:
 
     @property
     def non_persistent_buffers(self) -> tuple[str, ...]:
+        """The names of the buffers that `state_dict` leaves out."""
         return tuple(
             s.target
             for s in self.input_specs
@@ -219,10 +220,12 @@ class ExportGraphSignature:
 
     @property
     def lifted_tensor_constants(self) -> tuple[str, ...]:
+        """The names of tensors that the module reads, and that are no parameters or buffers."""
         return tuple(self.inputs_to_lifted_tensor_constants.values())
 
     @property
     def lifted_custom_objs(self) -> tuple[str, ...]:
+        """The names of the custom objects that the module reads."""
         return tuple(self.inputs_to_lifted_custom_objs.values())
 
     @property
@@ -233,22 +236,27 @@ class ExportGraphSignature:
 
     @property
     def inputs_to_parameters(self) -> Mapping[str, str]:
+        """The placeholder → the parameter."""
         return self._inputs(InputKind.PARAMETER)
 
     @property
     def inputs_to_buffers(self) -> Mapping[str, str]:
+        """The placeholder → the buffer."""
         return self._inputs(InputKind.BUFFER)
 
     @property
     def inputs_to_lifted_tensor_constants(self) -> Mapping[str, str]:
+        """The placeholder → the constant tensor."""
         return self._inputs(InputKind.CONSTANT_TENSOR)
 
     @property
     def inputs_to_lifted_custom_objs(self) -> Mapping[str, str]:
+        """The placeholder → the custom object."""
         return self._inputs(InputKind.CUSTOM_OBJ)
 
     @property
     def input_tokens(self) -> tuple[str, ...]:
+        """The placeholders of tokens, which order effects."""
         return tuple(s.arg.name for s in self.input_specs if s.kind is InputKind.TOKEN)
 
     # ---- outputs
@@ -266,6 +274,7 @@ class ExportGraphSignature:
 
     @property
     def parameters_to_mutate(self) -> Mapping[str, str]:
+        """The node that holds the new value → the parameter it is written to."""
         return self._outputs(OutputKind.PARAMETER_MUTATION)
 
     @property
@@ -275,6 +284,7 @@ class ExportGraphSignature:
 
     @property
     def output_tokens(self) -> tuple[str, ...]:
+        """The outputs that are tokens, which order effects."""
         return tuple(s.arg.name for s in self.output_specs if s.kind is OutputKind.TOKEN)
 
     @property
@@ -334,6 +344,11 @@ class ExportGraphSignature:
         inputs = _lines("input_specs", self.input_specs)
         outputs = _lines("output_specs", self.output_specs)
         return f"ExportGraphSignature(\n{inputs}\n{outputs}\n)"
+
+
+def list_members(signature: ExportGraphSignature) -> list[Any]:
+    """The results that are members of an enumeration and their like."""
+    return [spec.arg.value for spec in signature.output_specs if is_member(spec.arg)]
 
 
 def _lines(name: str, specs: Iterable[InputSpec | OutputSpec]) -> str:

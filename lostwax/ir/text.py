@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from lostwax.classes import SYMBOLIC
 from lostwax.fake import FakeTensor
 from lostwax.ir.data import Program
 from lostwax.ir.graph.delegate import LoweredBackendModule
-from lostwax.ir.graph.lookup import find_attribute
+from lostwax.ir.graph.lookup import all_nodes, find_attribute
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.ir.signature import InputKind, OutputKind
 from lostwax.location import shorten_path, show_path
@@ -252,11 +253,19 @@ def summary_text(program: Program) -> str:
     given = [f"{a.name}: {values.get(a.name) or '?'}" for a in of_user]
     results = [s.arg for s in signature.output_specs if s.kind is OutputKind.USER_OUTPUT]
     made = [values.get(a.name) or repr(getattr(a, "value", None)) for a in results]
-    calls = sum(1 for node in program.graph.nodes if node.op == "call_function")
+    calls = count_operators(program).total()
     return (
         f"<ExportedProgram ({program.dialect}) of {count_text(calls, 'operator')}: "
         f"({_list_few(given)}) → {_list_few(made)}>"
     )
+
+
+def count_operators(program: Program) -> Counter[str]:
+    """How often each operator is called, in the bodies of control flow, too. To take a result out
+    of several is no call."""
+    calls = (n for n in all_nodes(program.graph_module) if n.op == "call_function")
+    nodes = (n for n in calls if n.target is not operator.getitem)
+    return Counter(dict(Counter(target_text(n.target) for n in nodes).most_common()))
 
 
 def count_text(number: int, what: str) -> str:

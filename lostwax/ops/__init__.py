@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from lostwax.late_imports import late_import
 
+__all__ = ["edge"]
+
 if TYPE_CHECKING:
     from lostwax.late_imports import edge as edge
 else:  # type checkers would take any name for one of ours

@@ -107,6 +107,7 @@ FAMILIES = {
     "lostwax.ops.nn.quantize": """
         _fake_quantize_per_tensor_affine_cachemask_tensor_qparams _fused_moving_avg_obs_fq_helper
         fake_quantize_per_channel_affine_cachemask fake_quantize_per_tensor_affine_cachemask
+        torchao::choose_qparams_affine torchao::dequantize_affine torchao::quantize_affine
     """,
     "lostwax.ops.nn.resample": """
         _grid_sampler_2d_cpu_fallback _upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward

@@ -176,7 +176,8 @@ keep the overloads alive."""
 
 def name_overload(overload: OpOverload) -> str:
     """As the families name it."""
-    return str(overload).removeprefix("aten.")
+    namespace, _, name = str(overload).partition(".")
+    return name if namespace == "aten" else f"{namespace}::{name}"
 
 
 def list_overloads(names: Iterable[str]) -> list[str]:
@@ -186,9 +187,14 @@ def list_overloads(names: Iterable[str]) -> list[str]:
 
 
 def find_overload(name: str) -> Any:
-    """The overload of this name, or `Absent`."""
+    """The overload of this name, or `Absent`. Libraries other than torch may not be loaded."""
     packet, _, overload = name.partition(".")
-    return getattr(getattr(aten, packet), overload or "default")
+    namespace, _, other = packet.partition("::")
+    if other:
+        found = getattr(getattr(torch.ops, namespace), other, None) or Absent(packet)
+    else:
+        found = getattr(aten, packet)
+    return getattr(found, overload or "default")
 
 
 def _record_facts(names: Iterable[str], **fields: Any) -> None:

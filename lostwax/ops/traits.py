@@ -176,6 +176,9 @@ class Trait(Enum):
     """Its kernel raises for some data. (So do those that take places, by their schemas.)"""
     FAILS_TO_FACTOR = auto()
     """It raises `LinAlgError` for some matrices."""
+    SIZED_BY_MASKS = auto()
+    """Of data, only those of the masks among its arguments say how large its result is: the rule
+    asks for one size for each mask after the first argument, in their order."""
     ASKS_ALL = auto()
     """It asks whether all of a tensor is true, which is often a check."""
     CHECKS_ALL = auto()

@@ -6,8 +6,7 @@ import linecache
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,9 +18,10 @@ from torch.fx import Node
 from lostwax.capture import threads
 from lostwax.capture.attempt import Attempt
 from lostwax.capture.example_call import ExampleArgs, as_call
-from lostwax.capture.export import Request, capture_call
+from lostwax.capture.export import capture_call
 from lostwax.capture.observed import copy_call
 from lostwax.capture.python.functions_run import let_watch
+from lostwax.capture.request import Request
 from lostwax.capture.shapes.collect import DynamicShapes
 from lostwax.capture.strict.baked_in import ReadsWatcher
 from lostwax.dialects.edge import lower_to_edge
@@ -43,8 +43,8 @@ from lostwax.location import (
 )
 from lostwax.ops.decompositions.runtime import INSTEAD, RUNTIME
 from lostwax.problems import kinds
+from lostwax.problems.continuing import ContinueAfterRefusal
 from lostwax.problems.finding import Finding, Report
-from lostwax.problems.going_on import ContinueAfterRefusal
 from lostwax.problems.kinds import Kind
 from lostwax.pte.lowering.listing import Listing
 from lostwax.pte.lowering.lower import Lowering
@@ -64,15 +64,18 @@ def report(
     dynamic_shapes: DynamicShapes = None,
     strict: bool = False,
     control_flow: str = "capture",
+    constants: Collection[str] = (),
     partitioner: Any = None,
 ) -> Report:
     """Find all the problems that an export of a module, and its way to an executable, would meet.
+    The arguments before `partitioner` are those of `lostwax.export`.
 
     After a refusal the guilty expression is taken as what it gives in eager, so that those after it
     are found, too; declarations that do not hold are taken as they can. With a `partitioner`, what
     its backend does not take is listed. The module is left as it was, and no program is kept.
     """
     work = _Work(mod, args, dict(kwargs or {}), dynamic_shapes, strict, control_flow)
+    work.constants = constants
     frame = find_user_frame(sys._getframe(1))
     work.caller = None if frame is None else locate_span(frame)
     program = work.capture()
@@ -90,6 +93,7 @@ class _Work:
     ) -> None:
         self.mod, self.args, self.kwargs = mod, args, kwargs
         self.shapes, self.strict, self.flow = shapes, strict, flow
+        self.constants: Collection[str] = ()
         self.findings: list[Finding] = []
         self.stages: list[str] = []
         self.stopped = ""
@@ -105,10 +109,10 @@ class _Work:
 
     def _capture(self, undo: Undo) -> ExportedProgram | None:
         given = self.args if isinstance(self.args, (tuple, list)) else (self.args,)
-        going_on = ContinueAfterRefusal(copy_call(self.mod, tuple(given), self.kwargs), undo)
-        going_on.start_again()
+        continuing = ContinueAfterRefusal(copy_call(self.mod, tuple(given), self.kwargs), undo)
+        continuing.start_again()
         try:
-            return run_and_undo(partial(self._export, going_on))
+            return run_and_undo(partial(self._export, continuing))
         except LostwaxError as error:
             if not self.stopped:  # it is of the declarations
                 self.findings.append(self._read_error(error))
@@ -119,10 +123,16 @@ class _Work:
             self.stopped = f"{where}{type(error).__name__}: {error}"
         return None
 
-    def _export(self, going_on: ContinueAfterRefusal, undo: Undo) -> ExportedProgram:
+    def _export(self, continuing: ContinueAfterRefusal, undo: Undo) -> ExportedProgram:
         let_watch(self.reading, undo)
         call = as_call(self.args, self.kwargs or None)
-        request = Request(self.mod, *call, control_flow=self.flow, strict=self.strict)
+        request = Request(
+            self.mod,
+            *call,
+            control_flow=self.flow,
+            strict=self.strict,
+            constants=self.constants,
+        )
         first = request.first_attempt(self.shapes)
         rounds = iter(range(MOST_ROUNDS - 1))
 
@@ -135,23 +145,23 @@ class _Work:
                 else:
                     spec = request.read_shapes(error.dynamic_shapes, list(error.constraints))
             elif isinstance(error, LostwaxError):
-                self._note_refusal(error, going_on)
+                self._note_refusal(error, continuing)
             else:
                 return None
             if next(rounds, None) is None:
                 self.stopped = self.stopped or _TOO_MANY
-            going_on.start_again()
-            return None if self.stopped else replace(first, spec=spec)
+            continuing.start_again()
+            return None if self.stopped else first._replace(spec=spec)
 
         return capture_call(request, first, go_on)
 
-    def _note_refusal(self, error: LostwaxError, going_on: ContinueAfterRefusal) -> None:
+    def _note_refusal(self, error: LostwaxError, continuing: ContinueAfterRefusal) -> None:
         """Note a refusal, and let something stand in for the expression that it is of."""
         finding, span = self._read_error(error), error.span
         self.findings.append(finding)
         if span is None or self._is_callers(span):
             self.stopped = _WHOLE
-        elif reason := going_on.replace(span):
+        elif reason := continuing.replace(span):
             self.stopped = f"nothing can stand in at {finding.place}: {reason}"
         else:
             self.stood_in.add((span.file, span.line))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -39,7 +39,7 @@ def emit_file(
     arenas: Sequence[Sequence[int]],
     constants: Mapping[str, Any],
     beside: ExternalWeights | None = None,
-) -> bytes:
+) -> Emitted:
     """The file of these methods; `arenas` has the sizes of each one's arenas, `constants` has the
     methods that return a plain value, or several. Weights go into the file, or into `beside`."""
     weights, starts, blobs = Data(), Data(), Blobs(1)
@@ -63,7 +63,18 @@ def emit_file(
     if starts.pool.pieces:
         fields["mutable_data_segments"] = [_offsets(len(pools), starts.pool)]
         pools.append(starts.pool)
-    return write_file(fields, pools)
+    chunks = write_file(fields, pools)
+    sizes = {"weights": weights.pool.size, "state": starts.pool.size, **blobs.count(pools[1:])}
+    rest = sum(map(len, chunks)) - sum(sizes.values())
+    return Emitted(chunks, {"program": rest, **sizes})
+
+
+class Emitted(NamedTuple):
+    """A file in chunks, which are views of weights, and its bytes by what they are: the program,
+    the weights of its kernels, the first values of its state, and what delegates have."""
+
+    chunks: list[Any]
+    sizes: dict[str, int]
 
 
 def _offsets(index: int, pool: Pool) -> Table:
@@ -134,7 +145,13 @@ def _is_equal(a: Any, b: Any) -> bool:
     """Are these bytes, of one length, the same? (`==` would compare them one by one.)"""
     if not len(a):
         return True
-    return numpy.array_equal(numpy.frombuffer(a, numpy.uint8), numpy.frombuffer(b, numpy.uint8))
+    one, other = numpy.frombuffer(a, numpy.uint8), numpy.frombuffer(b, numpy.uint8)
+    parts = range(0, len(one), _AT_ONCE)
+    return all(numpy.array_equal(one[i : i + _AT_ONCE], other[i : i + _AT_ONCE]) for i in parts)
+
+
+_AT_ONCE = 1 << 22
+"""So many bytes are compared at once: numpy makes an array of answers."""
 
 
 class Blobs:
@@ -183,6 +200,16 @@ class Blobs:
             "compile_specs": specs,
         }
         return Table("BackendDelegate", fields)
+
+    def count(self, pools: Sequence[Pool | Within]) -> dict[str, int]:
+        """The bytes of payloads and of weights in these segments; what is elsewhere in the file
+        counts there."""
+        found = {"delegates": 0, "weights of delegates": 0}
+        payloads = set(self.payloads.values())
+        for at, pool in enumerate(pools[: len(self.pools)], self.first):
+            if isinstance(pool, Pool):
+                found["delegates" if at in payloads else "weights of delegates"] += pool.size
+        return found
 
     def named_data(self) -> list[Table]:
         return [

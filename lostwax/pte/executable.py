@@ -10,6 +10,7 @@ from typing import IO, Any, NamedTuple
 
 from torch.fx import Node
 
+from lostwax.checkpoints.mapped import write_parts
 from lostwax.dialects.methods import Methods, require_config
 from lostwax.errors import LoweringError, SaveError
 from lostwax.ir.program import ExportedProgram
@@ -36,6 +37,9 @@ class ExecutableConfig:
     shared_state: tuple[str, ...] = ()
     weights_beside: bool = False
     """Are weights in a `.ptd` file beside the `.pte` file? Several programs may use one."""
+    reads_late: bool = False
+    """Are weights read when the file is written? The executable then has no copy of them, and they
+    must not change before."""
 
 
 class ExecutableProgram(Methods):
@@ -43,6 +47,10 @@ class ExecutableProgram(Methods):
 
     `buffer` is the file as bytes; `save` writes it.
     """
+
+    sizes: dict[str, int]
+    """The bytes of the file by what they are: program, weights, state, delegates, and the weights
+    of these."""
 
     def __init__(
         self,
@@ -76,12 +84,23 @@ class ExecutableProgram(Methods):
             for size in self.arena_sizes.values()
         ]
         beside = ExternalWeights() if self.config.weights_beside else None
-        self.buffer: bytes = emit_file(listings, arenas, constant_methods, beside)
+        chunks, self.sizes = emit_file(listings, arenas, constant_methods, beside)
+        self._chunks = chunks if self.config.reads_late else [b"".join(chunks)]
         self.weights: bytes | None = None if beside is None else beside.write()
         """The `.ptd` file with the weights, if they are beside."""
         warn_of_unchecked(programs)
         if state.shared and programs.keys() >= {"prefill", "decode"}:
             _warn_of_stages(state.shared[0])
+
+    @property
+    def buffer(self) -> bytes:
+        """The file."""
+        return b"".join(self._chunks)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the file."""
+        return sum(self.sizes.values())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file, and that with the weights, if they are beside: `x.ptd` for `x.pte`. A
@@ -89,22 +108,24 @@ class ExecutableProgram(Methods):
         text = os.fspath(path)
         if not text.endswith(".pte"):
             raise SaveError(f"an executable is saved as a .pte file; {text!r} is none")
-        files = {} if self.weights is None else {weights_path(text): self.weights}
-        files[text] = self.buffer
-        replace_files({name: partial(_write, data) for name, data in files.items()})
+        files: dict[Any, Any] = {text: self.write_to_file}
+        if self.weights is not None:
+            files = {weights_path(text): partial(_write, self.weights), **files}
+        replace_files(files)
 
     def write_to_file(self, file: IO[bytes]) -> None:
         """Write the file's bytes to an open file."""
-        file.write(self.buffer)
+        for chunk in self._chunks:
+            write_parts(file, chunk)
 
     def _facts(self) -> list[str]:
         beside = [] if self.weights is None else [f"{len(self.weights):,} bytes of weights beside"]
         arena = f"{max(self.arena_sizes.values(), default=0) + self.state_size:,} bytes of memory"
-        return [*super()._facts(), f"{len(self.buffer):,} bytes", *beside, arena]
+        return [*super()._facts(), f"{self.size:,} bytes", *beside, arena]
 
     def __repr__(self) -> str:
         methods = ", ".join(sorted(self.methods | self.config_methods))
-        return f"ExecutableProgram({methods}: {len(self.buffer):,} bytes)"
+        return f"ExecutableProgram({methods}: {self.size:,} bytes)"
 
 
 def _require_names(kernels: Any) -> frozenset[str]:
@@ -138,7 +159,7 @@ def emit_recording(executable: ExecutableProgram, method: str) -> tuple[bytes, l
     nodes, arena = record_values(listing, written, size)
     state.write_starts(listing)
     arenas = [arena, state.size + read_beyond(listing)] if state.size else [arena]
-    return emit_file([listing], [arenas], {}), nodes
+    return b"".join(emit_file([listing], [arenas], {}).chunks), nodes
 
 
 class _Planned(NamedTuple):

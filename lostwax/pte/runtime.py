@@ -1,4 +1,5 @@
-"""Runs a `.pte` file in the ExecuTorch runtime, if that is installed.
+"""Runs a `.pte` file in the ExecuTorch runtime: that of lostwax-run where it is installed, else
+that of ExecuTorch's own Python.
 
 Must not be needed to write a file.
 """
@@ -7,14 +8,14 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from lostwax.errors import LoadError
+from lostwax.location import user_location
 from lostwax.pte.file.reader import read_file
 from lostwax.pte.file.schema import DTYPES, DYNAMIC_BOUND
 from lostwax.pte.lowering.listing import STATE_ARENA
@@ -23,6 +24,11 @@ _RUNTIME = "executorch.extension.pybindings.portable_lib"
 
 
 AnyFile = str | os.PathLike[str] | bytes
+Plans = Sequence[dict[str, Any]]
+Call = Callable[[Sequence[Any]], Sequence[Any]]
+"""A method that is loaded."""
+Runtime = Callable[[bytes, bytes | None, Plans], Callable[[str], Call]]
+"""Loads a file; what it returns loads a method by its name."""
 
 
 def run(
@@ -32,36 +38,22 @@ def run(
     method: str = "forward",
     weights: AnyFile | None = None,
 ) -> list[Any]:
-    """Run a method of a file once and return its results, a flat list. Tensors are laid out as the
-    method expects them. `weights` is the file with weights that are beside; else it is looked for
-    there."""
+    """Run a `method` of a `file`, a path or its bytes, once with a flat list of `inputs` and return
+    its results, a flat list. Tensors are laid out as the method expects them. `weights` is the file
+    with weights that are beside; else it is looked for there."""
     return load_runtime(file, weights).run(inputs, method=method)
 
 
 class LoadedProgram:
     """A file in the runtime: methods keep their state from call to call, and share it."""
 
-    def __init__(self, data: bytes, weights: bytes | None = None) -> None:
-        self._data, self._weights = data, weights  # the runtime only points into them
+    def __init__(
+        self, data: bytes, weights: bytes | None = None, runtime: Runtime | None = None
+    ) -> None:
         plans = read_file(data).program["execution_plan"] or ()
         self._plans = {plan["name"]: plan for plan in plans}
-        runtime = _import_runtime()
-        _require_backends(runtime, plans)
-        full = runtime.Verification.InternalConsistency
-        self._methods: dict[str, Any] = {}
-        if weights is None:
-            # Loaded as a program, methods lie in the same memory, and so does the state they share.
-            program = runtime._load_program_from_buffer(data, program_verification=full)
-            self._load = program.load_method
-            return
-        if any(len(plan["non_const_buffer_sizes"] or ()) > STATE_ARENA for plan in plans):
-            raise LoadError(
-                "ExecuTorch's Python cannot load methods that share state with weights beside them"
-                "\n  instead: weights in the file, or Module with share_memory_arenas in C++"
-            )
-        load = runtime._load_for_executorch_from_buffer
-        module = load(data, data_map_buffer=weights, program_verification=full)
-        self._load = lambda name: _ModuleMethod(module, name)
+        self._load = (runtime or load_anywhere)(data, weights, plans)
+        self._methods: dict[str, Call] = {}
 
     @property
     def methods(self) -> set[str]:
@@ -79,16 +71,83 @@ class LoadedProgram:
         given = [_lay_out(at, v, t) for at, (v, t) in enumerate(pairs)]
         if method not in self._methods:
             self._methods[method] = self._load(method)
-        return list(self._methods[method].call(given))
+        return list(self._methods[method](given))
 
 
-@dataclass(frozen=True)
-class _ModuleMethod:
-    module: Any
-    name: str
+def load_anywhere(data: bytes, weights: bytes | None, plans: Plans) -> Callable[[str], Call]:
+    """Load a file into lostwax-run's runtime, if it is there and has what the file needs; else into
+    ExecuTorch's."""
+    return load_lostwax_run(data, weights, plans) or load_executorch(data, weights, plans)
 
-    def call(self, inputs: Sequence[Any]) -> Any:
-        return self.module.run_method(self.name, tuple(inputs))
+
+def load_lostwax_run(
+    data: bytes, weights: bytes | None, plans: Plans
+) -> Callable[[str], Call] | None:
+    try:
+        package = import_module("lostwax_run")
+    except ImportError:
+        return None
+    try:
+        program = package.Program(data, weights)
+    except package.RunError as error:
+        raise LoadError(str(error)) from error
+    if program.missing:  # ExecuTorch's Python has kernels more
+        return None
+
+    def load(name: str) -> Call:
+        def call(inputs: Sequence[Any]) -> list[Any]:
+            try:
+                results = program.run(*map(_as_array, inputs), method=name)
+            except package.RunError as error:
+                raise RuntimeError(str(error)) from error
+            specs = program.describe(name).outputs
+            return [_as_tensor(r, spec.dtype) for r, spec in zip(results, specs, strict=True)]
+
+        return call
+
+    return load
+
+
+def _as_array(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return (value.view(torch.uint16) if value.dtype == torch.bfloat16 else value).numpy()
+
+
+def _as_tensor(value: Any, dtype: str) -> Any:
+    if not hasattr(value, "dtype"):
+        return value
+    found = torch.from_numpy(value)
+    return found.view(torch.bfloat16) if dtype == "bfloat16" else found
+
+
+def load_executorch(data: bytes, weights: bytes | None, plans: Plans) -> Callable[[str], Call]:
+    runtime = _import_runtime()
+    _require_backends(runtime, plans)
+    load_kernels([_name_kernel(op) for plan in plans for op in plan["operators"] or ()])
+    full = runtime.Verification.InternalConsistency
+    if weights is None:
+        # Loaded as a program, methods lie in the same memory, and so does the state they share.
+        program = runtime._load_program_from_buffer(data, program_verification=full)
+
+        def load(name: str) -> Call:
+            assert data  # the runtime only points into it: it lives as long as this
+            return cast(Call, program.load_method(name).call)
+
+        return load
+    if any(len(plan["non_const_buffer_sizes"] or ()) > STATE_ARENA for plan in plans):
+        raise LoadError(
+            "ExecuTorch's Python cannot load methods that share state with weights beside them"
+            "\n  instead: pip install lostwax-run, weights in the file, or Module with"
+            " share_memory_arenas in C++"
+        )
+    from_buffers = runtime._load_for_executorch_from_buffer
+    module = from_buffers(data, data_map_buffer=weights, program_verification=full)
+
+    def load_of_module(name: str) -> Call:
+        return lambda inputs: (data, weights) and module.run_method(name, tuple(inputs))
+
+    return load_of_module
 
 
 def load_runtime(file: AnyFile, weights: AnyFile | None = None) -> LoadedProgram:
@@ -105,8 +164,15 @@ def weights_path(path: str | os.PathLike[str]) -> str:
 
 def _read(file: AnyFile) -> bytes:
     if isinstance(file, (str, os.PathLike)):
-        with open(file, "rb") as opened:
-            return opened.read()
+        try:
+            with open(file, "rb") as opened:
+                return opened.read()
+        except FileNotFoundError as error:
+            error.add_note(f"  at {user_location()}")
+            folder = os.path.abspath(os.path.dirname(file))
+            error.add_note(f"  why: there is no such file in {folder}")
+            error.add_note("  instead: program.to_edge().to_executable().save(path) writes it")
+            raise
     return bytes(file)
 
 
@@ -135,6 +201,28 @@ def _require_backends(runtime: Any, plans: Sequence[dict[str, Any]]) -> None:
                     f"the method {plan['name']!r} needs the backend {delegate['id']!r}, and this "
                     f"runtime has {', '.join(there)}\n  instead: a build of the runtime with it"
                 )
+
+
+_LIBRARIES = {
+    "llama": "executorch.extension.llm.custom_ops.custom_ops",
+    "quantized_decomposed": "executorch.kernels.quantized",
+}
+"""The modules of ExecuTorch's that bring kernels beside those that every runtime has."""
+
+
+def load_kernels(names: Sequence[str]) -> None:
+    """Load the kernels with these names into the runtime, if ExecuTorch's Python has them. (The
+    runtime itself says which it has not.)"""
+    wanted = {name.partition("::")[0] for name in names} & _LIBRARIES.keys()
+    if wanted:
+        _import_runtime()
+    for each in sorted(wanted):
+        import_module(_LIBRARIES[each])
+
+
+def _name_kernel(operator: dict[str, Any]) -> str:
+    overload = operator["overload"]
+    return f"{operator['name']}.{overload}" if overload else str(operator["name"])
 
 
 def _lay_out(at: int, value: Any, wanted: dict[str, Any]) -> Any:

@@ -223,6 +223,7 @@ class ShapeEnv:
     # ---- questions
 
     def require_nonzero(self, q: Expr) -> None:
+        """A requirement: `q` is a divisor."""
         if q.const is not None:
             if q.const == 0:
                 raise ZeroDivisionError("integer division or modulo by zero")
@@ -297,6 +298,7 @@ class ShapeEnv:
         return answer
 
     def expect(self, b: Condition, asked_by: str = "", raises: Kinds = FAILING) -> bool:
+        """A requirement; as the function of this name."""
         answer = self.known(b)
         if answer is None:
             answer = self.known_by_residues(b)
@@ -310,6 +312,7 @@ class ShapeEnv:
         return True
 
     def specialize(self, e: Expr, asked_by: str = "") -> int:
+        """A concrete integer, at the price of a guard that it is the example's."""
         e = self.current_form(e)
         lo, hi = self.bounds(e)
         if lo is not None and lo == hi:

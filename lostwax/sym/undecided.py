@@ -21,16 +21,16 @@ FAILING: Kinds = (RuntimeError, IndexError)
 def refuse_caught(*kinds: type[Exception]) -> None:
     """Data decide whether what runs now raises one of these: refuse it, if the user's code catches
     that, and goes on."""
-    for kind in kinds:
-        catching = find_catching(kind)
-        if catching is not None:
-            raise CaptureError(
-                f"data decide whether this raises {kind.__name__.lstrip('_')}, and that is caught."
-                f"\n  at {user_location()}\n  caught at {catching}\n"
-                "  why: the program raises it when it runs, and cannot catch anything\n"
-                "  instead: ask before it, if n != 0: …, and do on the other side what is done "
-                "where it is caught; of a matrix, by what cholesky_ex or inv_ex returns"
-            )
+    caught = find_catching(kinds)
+    if caught is not None:
+        name = caught.kind.__name__.lstrip("_")
+        raise CaptureError(
+            f"data decide whether this raises {name}, and that is caught."
+            f"\n  at {user_location()}\n  caught at {caught.at}\n"
+            "  why: the program raises it when it runs, and cannot catch anything\n"
+            "  instead: ask before it, if n != 0: …, and do on the other side what is done "
+            "where it is caught; of a matrix, by what cholesky_ex or inv_ex returns"
+        )
 
 
 def refuse_integer(e: Expr, where: Location) -> DataDependentError:

@@ -59,6 +59,18 @@ def odd():
     return 7
 
 
+def none():
+    Net(8), torch.randn(3, 4)
+
+
+def left():
+    return Net(8), object()
+
+
+def layers():
+    return torch.nn.Sequential(torch.nn.Linear(4, 2)), torch.randn(3, 4)
+
+
 def dies():
     import os
 

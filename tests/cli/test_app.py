@@ -17,8 +17,8 @@ from lostwax.cli import progress
 from lostwax.cli.app import app
 from lostwax.cli.outcome import SCHEMA, Exit
 
-COMMANDS = ["export", "show", "check", "diff", "run", "lower", "bench", "explore", "explain"]
-COMMANDS += ["models", "doctor"]
+COMMANDS = ["export", "show", "check", "diff", "run", "lower", "generate", "bench"]
+COMMANDS += ["explore", "explain", "models", "doctor"]
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
 
 
@@ -84,6 +84,10 @@ def test_a_line_that_is_wrong_is_told_as_all_errors_are(lostwax, words, command,
     assert data.json["error"]["file"] is None
 
 
+def test_the_list_of_commands_is_cut_nowhere(lostwax):
+    assert "..." not in lostwax("--help").out.partition("Commands:")[2]
+
+
 def test_help_is_for_people(lostwax):
     for command in COMMANDS:
         told = lostwax(command, "--help").out
@@ -136,9 +140,43 @@ def run_on_terminal(folder: Path, *words: str) -> str:
 
 def test_a_terminal_sees_something_before_torch_is_there(tmp_path):
     told = run_on_terminal(tmp_path, "show", "a.pt2")
-    assert told.startswith("show: loading torch\r")
+    assert told.startswith("show: starting\rshow: loading torch\r")
     assert "TORCH" in told
     assert run_on_terminal(tmp_path, "show", "a.pt2", "-q") == "TORCH"
+
+
+def test_the_first_line_is_covered_by_what_follows(tmp_path):
+    told = run_on_terminal(tmp_path, "show", "--bad")
+    assert told.startswith("show: starting\r" + " " * len("show: starting") + "\rerror: ")
+    assert run_on_terminal(tmp_path, "show", "--bad", "--json") == ""
+    assert run_on_terminal(tmp_path, "show", "--help") == ""
+
+
+def test_little_is_imported_before_the_first_line():
+    """What stands before it is what it waits for: not typer, not rich, nothing of ours but the
+    face."""
+    code = (
+        "import sys; import lostwax.cli.progress as p\n"
+        "p.show_first = lambda words: (print(*sys.modules), sys.exit())\n"
+        "import lostwax.cli; lostwax.cli.main()"
+    )
+    line = [sys.executable, "-S", "-c", code]
+    ran = subprocess.run(line, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    heavy = {
+        "typer",
+        "rich",
+        "click",
+        "torch",
+        "logging",
+        "inspect",
+        "json",
+        "subprocess",
+        "pathlib",
+    }
+    loaded = set(ran.stdout.split())
+    assert "lostwax.cli.progress" in loaded
+    assert loaded & heavy == set()
+    assert len([each for each in loaded if each.startswith("lostwax")]) <= 14
 
 
 def test_progress_is_one_line_that_tells_what_is_done(monkeypatch):
@@ -162,6 +200,10 @@ def test_pipes_that_are_closed_end_quietly(folder):
         shell = ["bash", "-c", f"{line} {more}"]
         ran = subprocess.run(shell, capture_output=True, text=True, env=ours)
         assert (ran.stdout, ran.stderr) == ("", ""), more
+    shell = ["bash", "-c", f"{line} > /dev/full"]  # that nothing was written is told
+    ran = subprocess.run(shell, capture_output=True, text=True, env=ours)
+    told = "error: the answer cannot be written: No space left on device\n"
+    assert (ran.returncode, ran.stderr) == (2, told)
 
 
 @pytest.mark.parametrize(
@@ -173,17 +215,43 @@ def test_pipes_that_are_closed_end_quietly(folder):
             r"error: \[LW0301\] numpy\(\)[\s\S]*\^{9}\n[\s\S]*explain",
         ),
         (["export", "nets.py:broken"], 1, r"error: KeyError: 'no weights'\n  at nets.py:\d+\n"),
-        (["export", "nets.py:odd"], 2, r"LW0801\] 'nets.py:odd' returns a int"),
+        (["export", "nets.py:odd"], 2, r"LW0801\] 'nets.py:odd' returns a value of type int"),
+        (["export", "hf:gone"], 2, r"there is no folder 'gone'\n  instead: hf download ORGANI"),
+        (["export", "nets.py:none"], 2, r"LW0801\] 'nets.py:none' returns nothing"),
+        (
+            ["export", "nets.py:tiny", "--input-shape", "3x5"],
+            1,
+            r"cannot be multiplied.*\n  at nets.py:\d+\n  why: .*\n  instead: ",
+        ),
+        (["export", "nets.py:tiny", "-d", "n:5.."], 3, r"\n  why: --dynamic gives a name and a r"),
+        (["export", "nets.py:left"], 3, r"LW0105\][\s\S]*\n  why: a program takes"),
         (["export", "nets.py:tinny"], 2, r"has no 'tinny' \(did you mean 'tiny'\?\)"),
         (["export", "nots.py:tiny"], 2, "there is no file 'nots.py'"),
-        (["export", "nots:tiny"], 2, "there is no module 'nots'"),
+        (["export", "nots:tiny"], 2, r"there is no module 'nots'.*\n  instead: install it"),
+        (["export", "tim:resnet18"], 2, r"\(did you mean 'timm'\?\)\n  instead: "),
         (["export", "tiny"], 2, "names no factory"),
-        (["export", "nets.py:tiny", "--dynamic", "y.0=n"], 2, "there is no input 'y'"),
-        (["export", "nets.py:tiny", "--dynamic", "5=n"], 2, "no input has a dimension 5"),
+        (
+            ["export", "nets.py:tiny", "--dynamic", "y.0=n"],
+            2,
+            r"\n  instead: --dynamic x\.0=n",
+        ),
+        (["export", "nets.py:tiny", "--dynamic", "n:9..2"], 2, "instead: --dynamic n:2..9"),
+        (
+            ["export", "nets.py:tiny", "--dynamic", "n", "--constraint", "m % 2 == 0"],
+            3,
+            r"--constraint: .*unknown name 'm'[\s\S]*instead: --constraint 'length % 8 == 0'",
+        ),
+        (
+            ["export", "nets.py:tiny", "--dynamic", "5=n"],
+            2,
+            r"5\n  instead: a number below 2",
+        ),
         (["export", "nets.py:tiny", "-o", "x.bin"], 2, "-o x.pt2"),
-        (["export", "nets.py:tiny", "-o", "x.onnx"], 2, r"no ONNX.*\n  instead: .*to_torch"),
-        (["lower", "nets.py", "-o", "x.onnx"], 2, r"no ONNX.*\n  instead: .*to_torch"),
-        (["export", "nets.py:tiny", "--core", "--pte"], 2, "exclude each other"),
+        (
+            ["export", "nets.py:tiny", "--core", "--pte"],
+            2,
+            r"each other\n  instead: one of",
+        ),
         (["show", "gone.pt2"], 2, "there is no file"),
         (["show", "nets.py"], 3, r"\[LW0702\] this is not a .pt2"),
         (["explain", "LW9999"], 2, "there is no error 'LW9999'"),

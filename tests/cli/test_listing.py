@@ -77,6 +77,7 @@ def test_the_doctor_tells_what_is_here(lostwax):
     assert sys.modules["torch"].__version__.startswith(told["packages"]["torch"].partition("+")[0])
     assert told["backends"]["xnnpack"] == "ready"
     assert "cpu" in told["devices"]
+    assert "onnx-ir" in told["optional"]
     assert lostwax("doctor").out.endswith("nothing is wrong\n")
 
 

@@ -86,7 +86,7 @@ def make():
 """
     )
     assert lostwax("export", "doubling.py:make", "-o", "d.pt2").code == 0
-    code = "from lostwax.cli.app import main; main()"
+    code = "from lostwax.cli import main; main()"
     for words, wanted in ((["show", "d.pt2"], 3), (["show", "d.pt2", "--import", "doubling"], 0)):
         before = f"import os, sys; os.chdir({str(folder)!r}); sys.argv[1:] = {words!r}\n"
         ran = run_python(before + code, check=False)

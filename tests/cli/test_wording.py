@@ -93,6 +93,21 @@ def test_a_constraint_is_held(lostwax, folder):
     assert "%" in str(face.load("a.pt2").guards)
 
 
+def test_what_runs_the_command_is_no_line_of_the_model(lostwax, folder):
+    """All of `nn.Sequential` is torch's: no line of the user's is left."""
+    ran = lostwax("export", "nets.py:layers", "-d", "1=n")
+    assert ran.code == 3
+    assert "leave out --dynamic 1=n: the size is 4 always" in ran.err
+    assert not re.search(r"typer|click|pytest|outcome\.py", ran.err)
+
+
+def test_memory_that_cannot_be_planned_proposes_options(lostwax, folder):
+    assert lostwax("export", "nets.py:tiny", "-o", "a.pt2", "-d", "batch").code == 0
+    told = lostwax("show", "a.pt2", "--memory").out
+    assert "--dynamic batch:..MAX, where the model is exported" in told
+    assert "Dim(" not in told
+
+
 def test_reports_propose_options_too(lostwax, folder):
     (folder / "sizes.py").write_text(SIZES)
     told = lostwax("export", "sizes.py:least", "--report", "-d", "rows").out

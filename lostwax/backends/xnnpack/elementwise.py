@@ -204,7 +204,7 @@ that is not chosen may be NaN, and limits of NaN are NaN."""
 def write_mask(writer: PartWriter, node: Node) -> None:
     """Values that a constant hides, within limits: both are that constant where it hides them, and
     infinite elsewhere."""
-    condition, first, second = (writer.constants.get(n) for n in node.args)  # type: ignore[arg-type]
+    condition, first, second = (writer.constants.get(n) for n in node.args)
     assert condition is not None
     hides = condition if first is not None else ~condition
     hidden = first if first is not None else second

@@ -15,7 +15,7 @@ from lostwax.backends.xnnpack.calls import Sizes, count_dynamic, read_arguments,
 from lostwax.backends.xnnpack.entry import OperatorEntry, ProgramFacts
 from lostwax.backends.xnnpack.payload import Clamp
 from lostwax.backends.xnnpack.quantized.layers import Layer, write_rows, write_weights
-from lostwax.backends.xnnpack.quantized.quantum import get_name
+from lostwax.backends.xnnpack.quantized.quantum import get_name, is_dequantize
 from lostwax.backends.xnnpack.quantized.weights import find_weights
 from lostwax.backends.xnnpack.schema import NO_VALUE
 from lostwax.backends.xnnpack.shapes import explain_view, is_view, write_view
@@ -42,25 +42,41 @@ class Filters:
     """The weights of a layer, one row for each result: as floats, and as integers if they are."""
 
     def __init__(self, writer: PartWriter, weight: Any, transposed: bool = False) -> None:
+        self.writer, self.weight, self.transposed = writer, weight, transposed
+        size = size_of(weight)
+        self.rows = int(size[1] if transposed else size[0])
         found = find_weights(writer.constants.__getitem__, weight)
-        self.floats = writer.constants[weight]
         if transposed:
-            self.floats = self.floats.t()
             found = None if found is None else found.permute((1, 0))
         self.integers = found if found is not None and found.dim == 0 else None
+
+    @property
+    def are_integers(self) -> bool:
+        """Can they be integers for rows of floats? XNNPACK has no such in groups."""
+        return self.integers is not None and not self.integers.group
+
+    def write(self, as_integers: bool) -> int:
+        """Write them for rows of floats."""
+        if self.integers is not None and as_integers:
+            return self.integers.write_small(self.writer)
+        floats = self.writer.constants[self.weight]
+        return self.writer.add_constant(floats.t() if self.transposed else floats)
 
 
 def _write_layer(
     writer: PartWriter, node: Node, source: Any, filters: Filters, bias: torch.Tensor | None
 ) -> None:
     source, end = _see_through_views(writer, node, source)
-    wide = None if bias is None else bias.expand(filters.floats.shape[0])
+    wide = None if bias is None else bias.expand(filters.rows)
     layer = write_weights(writer, node, source, filters.integers, wide, end)
     layer = layer or write_rows(writer, source, filters.integers, wide, end)
     if layer is None:
         bias_id = NO_VALUE if wide is None else writer.add_constant(wide)
-        filter_id = writer.add_constant(filters.floats)
-        layer = Layer(source, writer.find_result(end), filter_id, bias_id)
+        as_integers = filters.are_integers and not is_dequantize(source)
+        layer = Layer(source, writer.find_result(end), filters.write(as_integers), bias_id)
+        if as_integers and wide is not None:
+            _add_bias_apart(writer, layer, size_of(end))
+            return
     given, made = writer.read(layer.source), writer.define(layer.result.node)
     if layer.more_id == NO_VALUE:
         _add_layer(writer, given, layer.filter_id, layer.bias_id, made, layer.result.clamp)
@@ -69,6 +85,16 @@ def _write_layer(
     _add_layer(writer, given, layer.filter_id, layer.bias_id, parts[0])
     _add_layer(writer, given, layer.more_id, NO_VALUE, parts[1])
     sides = {"input1_id": parts[0], "input2_id": parts[1]}
+    writer.add("XNNAdd", layer.result.clamp, **sides, output_id=made)
+
+
+def _add_bias_apart(writer: PartWriter, layer: Layer, size: Sizes) -> None:
+    """Add a layer of floats with weights of integers, then its bias: the runtime would take the
+    bias for one of integers, too."""
+    part = writer.new(size)
+    _add_layer(writer, writer.read(layer.source), layer.filter_id, NO_VALUE, part)
+    sides = {"input1_id": part, "input2_id": layer.bias_id}
+    made = writer.define(layer.result.node)
     writer.add("XNNAdd", layer.result.clamp, **sides, output_id=made)
 
 

@@ -19,6 +19,7 @@ from lostwax.backends.spec import Payload
 from lostwax.backends.xnnpack.calls import Sizes, bound_of, find_clamp, is_static, size_of
 from lostwax.backends.xnnpack.payload import FLOATS, Clamp, ElementForm, PayloadWriter
 from lostwax.backends.xnnpack.quantized.quantum import find_form
+from lostwax.dialects.edge import COPIES
 from lostwax.errors import LoweringError
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import InputKind
@@ -29,6 +30,8 @@ LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1)}
 """The order of dimensions with channels last, by the number of dimensions."""
 PLAIN = {3: (0, 2, 1), 4: (0, 3, 1, 2)}
 """The way back."""
+_VIEWS: dict[Any, Any] = {copied: view for view, copied in COPIES.items()}
+_VIEWS[torch.ops.aten.view_copy.default] = torch.reshape  # what cannot be viewed is copied
 
 
 def permute(items: Sequence[Any], order: Sequence[int]) -> list[Any]:
@@ -44,13 +47,39 @@ class Result:
     clamp: Clamp | None = None
 
 
+class Constants(dict[Node, torch.Tensor]):
+    """Constants by their nodes. Those that are computed from others are computed when they are
+    read: nobody may want the floats of weights that are integers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.computed: set[Node] = set()
+
+    def __contains__(self, node: object) -> bool:
+        return super().__contains__(node) or node in self.computed
+
+    def __missing__(self, node: Node) -> torch.Tensor:
+        if node not in self.computed:
+            raise KeyError(node)
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self.__getitem__)
+        target: Any = node.target
+        with torch.no_grad():  # as views: large weights are not copied
+            self[node] = _VIEWS.get(target.overload, target)(*args, **kwargs)
+        return self[node]
+
+    def get(self, node: Any, default: Any = None) -> Any:
+        if node not in self:
+            return default
+        return self[node]
+
+
 class PartWriter:
     """Writes one part."""
 
     def __init__(self, program: ExportedProgram, operators: Mapping[str, Any]) -> None:
         self.program, self.operators = program, operators
         self.payload = PayloadWriter()
-        self.constants: dict[Node, torch.Tensor] = {}
+        self.constants = Constants()
         self.ids: dict[tuple[Node, bool], int] = {}
         """The number of each value, plain and with channels last, as far as it is there."""
         self.same: dict[Node, Node] = {}
@@ -100,13 +129,10 @@ class PartWriter:
         return found
 
     def _fold(self, node: Node) -> bool:
-        """Compute a node of constants alone, now. Is it one?"""
+        """Note a node of constants alone. Is it one?"""
         if any(n not in self.constants for n in node.all_input_nodes):
             return False
-        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self.constants.__getitem__)
-        target: Any = node.target
-        with torch.no_grad():
-            self.constants[node] = target(*args, **kwargs)
+        self.constants.computed.add(node)
         return True
 
     def _find_entry(self, node: Node) -> Any:

@@ -29,7 +29,7 @@ from lostwax.cli.models.inputs import (
 )
 from lostwax.cli.models.names import AS_IT_IS, Building, read_name
 from lostwax.cli.models.weights import load_weights
-from lostwax.cli.plugins import find_library
+from lostwax.cli.plugins import find_library, list_libraries
 from lostwax.errors import CommandError, did_you_mean
 
 
@@ -142,6 +142,8 @@ def import_place(place: str) -> Any:
                 raise  # a module of the user's imports one that is not there
             raise CommandError(
                 f"there is no module {error.name!r}, neither installed nor in {Path.cwd()}"
+                f"{did_you_mean(place, list_libraries())}\n"
+                "  instead: install it, or go to its folder; lostwax models lists what can be named"
             ) from error
     path = Path(place).resolve()
     if not path.is_file():
@@ -164,9 +166,9 @@ def _read_made(made: Any, spec: str, name: str) -> Model:
     if isinstance(made, nn.Module):
         return Model(short, made, (), {}, has_inputs=False)
     if not isinstance(made, (tuple, list)) or len(made) not in (2, 3) or not callable(made[0]):
-        shown = type(made).__name__
+        shown = "nothing" if made is None else f"a value of type {type(made).__name__}"
         raise CommandError(
-            f"{spec!r} returns a {shown}; a factory returns a module and its example inputs\n"
+            f"{spec!r} returns {shown}; a factory returns a module and its example inputs\n"
             "  instead: return module, args; or module, args, kwargs"
         )
     module, args, *rest = made

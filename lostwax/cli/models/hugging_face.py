@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lostwax.errors import CommandError, did_you_mean
+from lostwax.errors import CommandError, LoadError, did_you_mean
 
 CONFIG = "config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -22,7 +23,7 @@ _MEANT = (".safetensors", ".bin", ".gguf", ".pth", ".pt")
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class CheckpointFolder:
     """What lies in a folder."""
 
     place: str
@@ -35,19 +36,20 @@ class Checkpoint:
 class LoadedCheckpoint:
     """A model of transformers, with its weights, and an example call."""
 
-    checkpoint: Checkpoint
+    checkpoint: CheckpointFolder
     model: Any
     inputs: dict[str, Any]
 
 
-def find_checkpoint(place: str) -> Checkpoint:
+def find_checkpoint(place: str) -> CheckpointFolder:
     """What is in a folder, or in a `config.json` alone; refused if it is no whole model."""
     path = Path(place)
     if not path.exists():
-        hub = place.count("/") == 1 and not place.startswith((".", "/", "~"))
+        is_hub = place.count("/") == 1 and not place.startswith((".", "/", "~"))
+        fetched = place if is_hub else "ORGANIZATION/MODEL"
         raise CommandError(
-            f"hf:{place}: there is no folder {place!r}"
-            + (f"\n  instead: hf download {place} --local-dir {path.name}; hf:{path.name}" * hub)
+            f"hf:{place}: there is no folder {place!r}\n"
+            f"  instead: hf download {fetched} --local-dir {path.name}; hf:{path.name}"
         )
     config = path / CONFIG if path.is_dir() else path
     if not config.is_file():
@@ -56,7 +58,7 @@ def find_checkpoint(place: str) -> Checkpoint:
             "  instead: a folder that save_pretrained wrote, or one of the hub's"
         )
     _read_json(config, place)
-    return Checkpoint(place, config, _find_weights(path, place) if path.is_dir() else None)
+    return CheckpointFolder(place, config, _find_weights(path, place) if path.is_dir() else None)
 
 
 def _read_json(path: Path, place: str) -> dict[str, Any]:
@@ -107,27 +109,37 @@ def _check_part(file: Path, place: str) -> None:
 def load_checkpoint(place: str, options: dict[str, Any] | None = None) -> LoadedCheckpoint:
     """The model of a folder, in the dtype that its configuration says, and its example inputs.
     Options are those of the configuration, and `architecture`, a class of transformers."""
+    from lostwax.cli.models.libraries import make_inputs
+
+    # A cache would be a result.
+    found, model = load_model(place, {"use_cache": False, **(options or {})}, "AutoModel")
+    return LoadedCheckpoint(found, model, make_inputs(model, f"hf:{place}"))
+
+
+def load_model(place: str, options: dict[str, Any], otherwise: str) -> tuple[CheckpointFolder, Any]:
+    """The model of a folder alone; of the class `otherwise` if the folder does not say of which."""
     found = find_checkpoint(place)
-    from lostwax.cli.models.libraries import import_library, make_inputs
+    from lostwax.cli.models.libraries import import_library
 
     transformers = import_library("transformers")
-    options = dict(options or {})
-    build = _find_class(transformers, found, options.pop("architecture", None))
+    options = dict(options)
+    build = _find_class(transformers, found, options.pop("architecture", None), otherwise)
     config = _read_config(transformers, found, options)
-    model = _load_weights(transformers, build, config, found) if found.weights else None
-    if model is None:
-        warnings.warn(
-            f"hf:{place} has no weights: the model's are random, drawn with --seed", stacklevel=1
-        )
-        model = _build_random(build, config)
-    return LoadedCheckpoint(found, model.eval(), make_inputs(model, f"hf:{place}"))
+    if found.weights:
+        return found, _load_weights(build, config, found).eval()
+    warnings.warn(
+        f"hf:{place} has no weights: the model's are random, drawn with --seed", stacklevel=1
+    )
+    return found, _build_random(build, config).eval()
 
 
-def _find_class(transformers: Any, found: Checkpoint, asked: str | None) -> Any:
-    """The class that the folder was saved from; that of the bare model if it does not say."""
+def _find_class(
+    transformers: Any, found: CheckpointFolder, asked: str | None, otherwise: str
+) -> Any:
+    """The class that the folder was saved from."""
     names = [asked] if asked else _read_json(found.config, found.place).get("architectures") or []
     if not names:
-        return transformers.AutoModel
+        return getattr(transformers, otherwise)
     build = getattr(transformers, str(names[0]), None)
     if not hasattr(build, "config_class"):
         raise CommandError(
@@ -138,7 +150,7 @@ def _find_class(transformers: Any, found: Checkpoint, asked: str | None) -> Any:
     return build
 
 
-def _read_config(transformers: Any, found: Checkpoint, options: dict[str, Any]) -> Any:
+def _read_config(transformers: Any, found: CheckpointFolder, options: dict[str, Any]) -> Any:
     said = _read_json(found.config, found.place)
     known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
     kind = said.get("model_type")
@@ -150,8 +162,6 @@ def _read_config(transformers: Any, found: Checkpoint, options: dict[str, Any]) 
             f"{did_you_mean(str(kind), known)}\n  instead: a newer transformers, or a factory of "
             "your own, which returns module, args, kwargs"
         )
-    if "use_cache" not in options:
-        options["use_cache"] = False  # a cache would be a result
     config = transformers.AutoConfig.from_pretrained(found.config, local_files_only=True)
     strange = [key for key in options if not hasattr(config, key) and key != "use_cache"]
     if strange:
@@ -162,17 +172,16 @@ def _read_config(transformers: Any, found: Checkpoint, options: dict[str, Any]) 
     return type(config)(**{**config.to_dict(), **fit}) if fit else config
 
 
-def _load_weights(transformers: Any, build: Any, config: Any, found: Checkpoint) -> Any:
-    transformers.utils.logging.disable_progress_bar()
-    folder = str(found.config.parent)
+def _load_weights(build: Any, config: Any, found: CheckpointFolder) -> Any:
+    from lostwax.llm.loading import load_checked
+
+    model = _bind_weights(build, config, found)
+    if model is not None:
+        return model
     damaged = (EOFError, RuntimeError, ValueError, OSError)  # of torch.load, of a shape
     try:
-        model, told = build.from_pretrained(
-            folder,
-            config=config,
-            local_files_only=True,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
+        model, lacking, unread = load_checked(
+            build, str(found.config.parent), config=config, local_files_only=True
         )
     except Exception as error:
         if not isinstance(error, damaged) and type(error).__name__ != "SafetensorError":
@@ -181,23 +190,35 @@ def _load_weights(transformers: Any, build: Any, config: Any, found: Checkpoint)
             f"hf:{found.place}: the weights cannot be read: {str(error).strip()}\n"
             "  instead: fetch the folder again, whole"
         ) from error
-    for what in ("missing_keys", "mismatched_keys"):
-        lacking = sorted(str(k[0] if isinstance(k, tuple) else k) for k in told[what])
-        if lacking:
-            how = "are not in the file" if what == "missing_keys" else "have other sizes there"
-            raise CommandError(
-                f"hf:{found.place}: {len(lacking)} of the weights of {type(model).__name__} {how}, "
-                f"and would be random: {', '.join(lacking[:3])}{', …' * (len(lacking) > 3)}\n"
-                f"  instead: hf:{found.place}?architecture=CLASS, the class that was saved"
-            )
-    unread = sorted(told["unexpected_keys"])
-    if unread:
-        warnings.warn(
-            f"hf:{found.place}: {len(unread)} weights of the file have no place in "
-            f"{type(model).__name__}: {', '.join(unread[:3])}{', …' * (len(unread) > 3)}",
-            stacklevel=1,
+    if lacking:
+        raise CommandError(
+            f"hf:{found.place}: {lacking}\n"
+            f"  instead: hf:{found.place}?architecture=CLASS, the class that was saved"
         )
+    if unread:
+        warnings.warn(f"hf:{found.place}: {unread}", stacklevel=1)
     return model
+
+
+def _bind_weights(build: Any, config: Any, found: CheckpointFolder) -> Any:
+    """The model with views of the checkpoint's files as weights, where these are just the model's;
+    else None: transformers converts some as it loads them."""
+    from lostwax.checkpoints import checkpoint
+    from lostwax.checkpoints.building import WeightlessBuild
+
+    if found.weights is None or ".safetensors" not in found.weights.name:
+        return None
+    with suppress(LoadError):
+        stored = checkpoint(found.weights)
+        with WeightlessBuild().run():
+            model = _build_random(build, config)
+        if stored.bind_exactly(model):
+            folder = found.config.parent
+            if model.can_generate() and (folder / "generation_config.json").is_file():
+                settings = type(model.generation_config)
+                model.generation_config = settings.from_pretrained(folder, local_files_only=True)
+            return model
+    return None
 
 
 def _build_random(build: Any, config: Any) -> Any:

@@ -91,7 +91,7 @@ def split_targets(targets: Sequence[str]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     file = ""
     for each in targets:
-        if each.endswith(".pt2"):
+        if each.endswith((".pt2", ".onnx")):
             if file:
                 break
             file = each
@@ -100,8 +100,8 @@ def split_targets(targets: Sequence[str]) -> list[tuple[str, str]]:
             file = ""
     if file:
         raise CommandError(
-            f"check takes a .pt2 file and its model, or a model alone; {file!r} is followed by none"
-            "\n  instead: lostwax check model.pt2 MODULE:FACTORY"
+            "check takes a .pt2 or .onnx file and its model, or a model alone; "
+            f"{file!r} is followed by none\n  instead: lostwax check {file} MODULE:FACTORY"
         )
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -47,6 +47,32 @@ def read_dynamic(texts: Iterable[str], model: Model) -> dict[str, Any] | None:
     }
 
 
+def read_file_dims(
+    shapes: Sequence[Sequence[Any]], ranges: Mapping[str, Any], model: Model
+) -> dict[str, Any] | None:
+    """`dynamic_shapes` from the sizes that an ONNX file has for its inputs, in order: numbers, and
+    names or formulas of what varies."""
+    tensors = [t for t in pytree.tree_leaves(model.arguments) if isinstance(t, torch.Tensor)]
+    if len(tensors) != len(shapes) or not any(isinstance(n, str) for s in shapes for n in s):
+        return None
+    limits = {
+        name: {key: n for key, n in zip(("min", "max"), pair, strict=True) if n is not None}
+        for name, pair in ranges.items()
+    }
+    chosen: dict[int, dict[int, Any]] = {}
+    for tensor, sizes in zip(tensors, shapes, strict=True):
+        for axis, text in enumerate(sizes):
+            if isinstance(text, str):
+                found = DYNAMIC.fullmatch(text.replace(" ", ""))
+                chosen.setdefault(id(tensor), {})[axis] = (
+                    Dim.AUTO if found is None else _make_dim(found, limits)
+                )
+    return {
+        name: pytree.tree_map(lambda leaf: chosen.get(id(leaf)), value)
+        for name, value in model.arguments.items()
+    }
+
+
 def _read_one(text: str) -> re.Match[str]:
     found = DYNAMIC.fullmatch(text)
     if found is None:
@@ -61,7 +87,11 @@ def _read_one(text: str) -> re.Match[str]:
         )
     low, high = found["min"], found["max"]
     if low and high and int(low) > int(high):
-        raise CommandError(f"--dynamic {text!r}: no size is at least {low} and at most {high}")
+        name = text.partition(":")[0]
+        raise CommandError(
+            f"--dynamic {text!r}: no size is at least {low} and at most {high}\n"
+            f"  instead: --dynamic {name}:{high}..{low}"
+        )
     return found
 
 
@@ -95,14 +125,19 @@ def _find_tensors(each: re.Match[str], arguments: dict[str, Any]) -> list[torch.
     if name and name not in arguments:
         raise CommandError(
             f"--dynamic {text!r}: there is no input {name!r}{did_you_mean(name, arguments)}; there "
-            f"are {', '.join(arguments)}"
+            f"are {', '.join(arguments)}\n"
+            f"  instead: --dynamic {next(iter(arguments), 'x')}.{text.partition('.')[2]}"
         )
     value = arguments[name] if name else arguments
     tensors = [t for t in pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
     if each["name"] == AUTO and each["axis"] is None:
         return tensors
     axis = int(each["axis"] or 0)
+    most = max((t.dim() for t in tensors), default=0)
     tensors = [t for t in tensors if -t.dim() <= axis < t.dim()]
     if not tensors:
-        raise CommandError(f"--dynamic {text!r}: no input has a dimension {axis}")
+        raise CommandError(
+            f"--dynamic {text!r}: no input has a dimension {axis}\n"
+            f"  instead: a number below {most}; the first is 0"
+        )
     return tensors

@@ -237,11 +237,16 @@ def _install_text(cls: Any, ours: Any, plain: type) -> None:
     _ClassPatch.put(cls, "__repr__", show_number)
 
 
+_NO_TORCH_FUNCTION = "a number has no attribute '__torch_function__'"
+
+
 def _install_attributes(cls: Any, ours: Any, plain: type) -> None:
     """What a number has beside operators: `n.real`, `n.bit_count()`. What is computed of its digits
     specialises, as `int(n)` does."""
 
     def get_attribute(self: Any, name: str) -> Any:
+        if name == "__torch_function__":  # C++ asks for it with every size of a tensor
+            raise AttributeError(_NO_TORCH_FUNCTION)
         is_ours = name != "node" and self.node.__class__ is ours
         if not is_ours or name.startswith("__") or not hasattr(plain, name):
             shown = plain if is_ours else cls

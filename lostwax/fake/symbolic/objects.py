@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.symbolic.operations import have_same_truth
-from lostwax.location import Location
+from lostwax.location import Location, user_location
 from lostwax.sym import BoolExpr, Expr, eq, known
 from lostwax.sym.numbers.real import Real, compare
 
@@ -62,6 +62,21 @@ def refuse_address_in_program(where: Location | None) -> NoReturn:
         "  why: it says where the object lies in memory, which differs in each call\n"
         "  instead: give each object a number of your own, and pass or keep that"
     )
+
+
+class Address(int):
+    """Where an object lies: it may be looked up, compared and shown. To compute with it is
+    refused, and so is a program that has it in it (`steps/to_graph`)."""
+
+
+def _refuse_arithmetic(address: Address, *_: Any) -> NoReturn:
+    refuse_address_in_program(user_location())
+
+
+_HARMLESS = {"__bool__", "__getnewargs__", "__index__", "__int__"}
+for _name in vars(int).keys() - vars(object).keys() - _HARMLESS:
+    if _name.startswith("__"):
+        setattr(Address, _name, _refuse_arithmetic)
 
 
 def _is_small(number: Any) -> bool:

@@ -16,6 +16,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from lostwax.cache import cached, cached_by_identity
 from lostwax.fake import fallback
 from lostwax.ir.decompose.expander import Composite, Decomposition
+from lostwax.location import user_location
 from lostwax.ops.decompositions.whole import WHOLE
 from lostwax.ops.registry import find_decomposition, operator
 
@@ -132,7 +133,9 @@ def as_table(table: Table | None) -> Table:
     if not isinstance(table, Mapping):
         raise TypeError(
             "a table of decompositions is a mapping from operators to functions, not "
-            f"{type(table).__name__}; for example lostwax.default_decompositions()"
+            f"{type(table).__name__}\n  why: it says how each operator is computed by others\n"
+            "  instead: table = lostwax.default_decompositions(), and table.pop(op) for each that "
+            "is to stay"
         )
     entries = dict(table.items())  # torch's table is a dict that is empty until it is listed
     for op in entries:
@@ -163,6 +166,9 @@ def _check_key(op: object) -> None:
             example = f"torch.ops.{op}.{op.overloads()[0]}"
         raise TypeError(
             f"a table of decompositions is keyed by overloads, not by {op!r}; for example {example}"
+            f"\n  at {user_location()}"
+            "\n  why: it is calls of overloads that a program has, and a name may stand for several"
+            f"\n  instead: {{{example}: function}}, or lostwax.default_decompositions()"
         )
 
 

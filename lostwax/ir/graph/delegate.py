@@ -49,6 +49,7 @@ class LoweredBackendModule(nn.Module):
 
     @property
     def program(self) -> Program:
+        """What it computes, as it was before it was lowered."""
         found: Program = self.original_module
         return found
 

@@ -47,7 +47,7 @@ class GraphRewriter:
         self.new: dict[Node, Any] = {}
         """For each old node the new one, or the list of new ones for its outputs."""
         self.write: dict[str, Callable[[Node], Any]] = {
-            "placeholder": self.copy,
+            "placeholder": self.copy_input,
             "get_attr": self.copy_child,
             "call_function": self.rewrite_call,
             "output": self.copy,
@@ -74,6 +74,9 @@ class GraphRewriter:
     def rewrite_child(self, child: GraphModule) -> GraphModule:
         """What a sub-graph becomes."""
         return child
+
+    def copy_input(self, node: Node) -> Node:
+        return self.put(node, node.target, node.args, {})  # no node is among its arguments
 
     def copy_child(self, node: Node) -> None:
         path = str(node.target)

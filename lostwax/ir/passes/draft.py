@@ -89,6 +89,7 @@ class Draft:
 
     @property
     def graph(self) -> Graph:
+        """The graph that is being changed."""
         return self.graph_module.graph
 
     def graph_modules(self) -> Iterable[GraphModule]:

@@ -31,6 +31,7 @@ class Entry:
 
     @property
     def changed(self) -> bool:
+        """Did the pass change the graph?"""
         return graph_text(self.before.graph) != graph_text(self.after.graph)
 
     def diff(self, context: int = 2) -> str:

@@ -35,7 +35,10 @@ def find_plain_function(node: Node) -> Any:
         return None
     name = target._schema.name.partition("::")[2]
     args = map_aggregate(node.args, _make_sample)
-    for function in (_OPERATORS.get(name), getattr(_functions, name, None)):
+    own = getattr(_functions, name, None)
+    if own is not getattr(torch, name, None):  # another one has the name by which torch.fx calls it
+        own = None
+    for function in (_OPERATORS.get(name), own):
         if getattr(function, "__module__", None) is None:  # none, or torch.fx cannot name it
             continue
         if _calls(function, target, args):

@@ -31,7 +31,8 @@ def modules(
     and modules made elsewhere, are not changed. The programs are those of one module, exported or
     loaded from one file; a parameter or a buffer that two programs have by one name must be the
     same tensor. A program may be that of a part, `export(model.decoder, …)`, if it shares what is
-    written. `.to()` of one of the modules converts all.
+    written. `.to()` of one of the modules converts all. With `check_guards=False` calls are not
+    checked against what the programs were captured for.
     """
     if not isinstance(programs, Mapping):
         raise TypeError(

@@ -150,14 +150,14 @@ def _require_nonempty_volume(x: TensorType, function: str) -> None:
             )
 
 
-def _fresh_volume_like(x: TensorType, size: Sizes, dtype: torch.dtype | None = None) -> TensorType:
+def _fresh_volume_like(x: TensorType, size: Sizes) -> TensorType:
     """A new volume, channels-last if `x` is. An unbatched volume counts as a batch of one."""
     if len(x.size) == 5:
-        return fresh_like(x, size, dtype)
+        return fresh_like(x, size)
     batch = TensorType((1, *x.size), x.dtype, x.device, (x.numel(), *x.stride))
     if x.is_contiguous or not batch.is_channels_last:
-        return x.fresh(size, dtype)
-    return TensorType(size, dtype or x.dtype, x.device, channels_last_strides((1, *size))[1:])
+        return x.fresh(size)
+    return TensorType(size, x.dtype, x.device, channels_last_strides((1, *size))[1:])
 
 
 # ---------------------------------------------------------------------------------- max and average

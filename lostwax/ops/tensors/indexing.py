@@ -132,6 +132,9 @@ def index(fresh: Fresh, self: TensorType, indices: Indices) -> TensorType:
     return index_result(self, _positions(self, indices, fresh))
 
 
+mark(Trait.SIZED_BY_MASKS, "index.Tensor", "_unsafe_index.Tensor")
+
+
 @rule(
     "index_put",
     "_unsafe_index_put",

@@ -58,8 +58,9 @@ class Within(NamedTuple):
     size: int
 
 
-def write_file(fields: dict[str, Any], pools: Sequence[Pool | Within]) -> bytes:
-    """The whole file: a program with these fields, and a segment for each pool."""
+def write_file(fields: dict[str, Any], pools: Sequence[Pool | Within]) -> list[Any]:
+    """The whole file: a program with these fields, and a segment for each pool. It comes in chunks,
+    which are written one after the other: data is not copied."""
     segments, at = [], 0
     starts = []
     for pool in pools:
@@ -81,7 +82,7 @@ def write_file(fields: dict[str, Any], pools: Sequence[Pool | Within]) -> bytes:
         for start, pool in zip(starts, (p for p in pools if isinstance(p, Pool)), strict=True)
         for offset, data in pool.pieces
     ]
-    return _join(head, pieces, base + at)
+    return _line_up(head, pieces, base + at)
 
 
 def write_weights(named: Sequence[Table], pool: Pool) -> bytes:
@@ -100,10 +101,10 @@ def write_weights(named: Sequence[Table], pool: Pool) -> bytes:
     )
     head = [struct.pack("<I", at + room), flat[4:8], header.ljust(room, b"\0"), flat[8:]]
     pieces = [Piece(base + offset, data) for offset, data in pool.pieces]
-    return _join(head, pieces, base + pool.size)
+    return b"".join(_line_up(head, pieces, base + pool.size))
 
 
-def _join(head: Sequence[bytes], pieces: Sequence[Piece], size: int) -> bytes:
+def _line_up(head: Sequence[bytes], pieces: Sequence[Piece], size: int) -> list[Any]:
     """The head, and each piece at its offset."""
     parts: list[Any] = list(head)
     written = sum(map(len, head))
@@ -111,4 +112,4 @@ def _join(head: Sequence[bytes], pieces: Sequence[Piece], size: int) -> bytes:
         parts += [bytes(offset - written), data]
         written = offset + len(data)
     parts.append(bytes(size - written))
-    return b"".join(parts)
+    return parts

@@ -78,13 +78,16 @@ def _kind_of(text: str) -> str:
     return _KINDS[inner[:-1] if inner != text else text]
 
 
-def _parameters(text: str) -> tuple[Parameter, ...]:
+def _parameters(text: str, optional: tuple[str, ...] = ("dim_order",)) -> tuple[Parameter, ...]:
     pairs = (part.split(":") for part in text.split())
     return tuple(
-        Parameter(name, kind, False if kind == "bool" else None, name == "out", kind == "[int]")
+        Parameter(name, kind, False if kind == "bool" else None, name == "out", name in optional)
         for name, kind in pairs
     )
 
+
+EMBEDDINGS = tuple(f"quantized_decomposed::embedding_{n}.out" for n in ("byte", "4bit", "2bit"))
+"""Kernels for tables of integers, of ExecuTorch's library for quantized programs."""
 
 _OWN = {
     "dim_order_ops::_to_dim_order_copy.out": _parameters(
@@ -94,6 +97,13 @@ _OWN = {
         "self:tensor non_blocking:bool dim_order:[int] out:tensor"
     ),
     "dim_order_ops::_empty_dim_order.out": _parameters("size:[int] dim_order:[int] out:tensor"),
+} | {
+    name: _parameters(
+        "weight:tensor weight_scales:tensor weight_zero_points:tensor weight_quant_min:int "
+        "weight_quant_max:int indices:tensor out:tensor",
+        optional=("weight_zero_points",),
+    )
+    for name in EMBEDDINGS
 }
 """Kernels that are of no operator of torch's."""
 

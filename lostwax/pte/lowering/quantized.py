@@ -8,7 +8,7 @@ plan memory.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Node
@@ -218,6 +218,101 @@ def select_dequantize_as_it_runs(writer: CallWriter, node: Node) -> Any:
     return steps.scale(given["input"], *numbers)
 
 
+# ------------------------------------------------------------------------------- tables
+
+
+class _QuantizedTable(NamedTuple):
+    """A constant table of integers, each row of it in groups that have one scale each."""
+
+    data: torch.Tensor
+    scales: torch.Tensor
+    zeros: torch.Tensor | None
+    limits: tuple[int, int]
+
+
+_EMBEDDINGS = {(-128, 127): (8, "byte"), (-8, 7): (4, "4bit"), (-2, 1): (2, "2bit")}
+"""The bits of tables that the runtime's library has kernels for, and what they are called."""
+
+
+def _read_table(writer: CallWriter, node: Any) -> _QuantizedTable | None:
+    """The table that a node makes floats of; None if it is none, or none of constants."""
+    pending = writer.values.get(node)
+    if not isinstance(pending, _DequantizedWeights):
+        return None
+    steps = _start(writer, pending.node)
+    assert steps is not None
+    given = steps.given
+    data = given["input"].storage.data
+    scales, zeros = (given.get(n, given.get(f"{n}s")) for n in ("scale", "zero_point"))
+    scales, zeros = (
+        n.storage.data if isinstance(n, Tensor) and n.storage.is_constant else n
+        for n in (scales, zeros)
+    )
+    rows, length = data.shape if data.ndim == 2 else (0, 0)
+    block = list(given.get("block_size", [1, given.get("group_size", length)]))
+    if not isinstance(scales, torch.Tensor) or not isinstance(zeros, (torch.Tensor, type(None))):
+        return None
+    if data.dtype is not torch.int8 or given.get("axis", 0) != 0:
+        return None
+    if block[0] != 1 or length % block[1] or scales.numel() * block[1] != data.numel():
+        return None
+    groups = length // block[1]
+    zeros = zeros.reshape(rows, groups).float() if zeros is not None and zeros.any() else None
+    limits: Any = given.get("quant_min"), given.get("quant_max")
+    return _QuantizedTable(data, scales.reshape(rows, groups).float(), zeros, limits)
+
+
+def select_embedding(writer: CallWriter, node: Node) -> Any:
+    """Rows of a table of integers become floats after they were looked up, and no others."""
+    table = _read_table(writer, node.args[0])
+    if table is None:
+        return None
+    indices = writer.value(node.args[1])
+    bits, name = _EMBEDDINGS.get(table.limits, (0, ""))
+    kernel = f"quantized_decomposed::embedding_{name}.out"
+    if kernel not in writer.kernels or table.data.shape[1] * bits % 8:
+        return _look_up(writer, node, table, indices)
+    constants = [_pack(table.data, bits), table.scales, table.zeros]
+    given = [None if c is None else writer.listing.new_constant(c) for c in constants]
+    out = writer.new_like(node.meta["val"])
+    return writer.call(kernel, *given, *table.limits, indices, outs=[out])
+
+
+def _pack(data: torch.Tensor, bits: int) -> torch.Tensor:
+    """Several integers in one byte: of four bits the first is above the second, of two bits it is
+    the lowest."""
+    if bits == 8:
+        return data
+    shifts = (4, 0) if bits == 4 else (0, 2, 4, 6)
+    parts = (data + (1 << bits - 1)).view(torch.uint8).unflatten(1, (-1, 8 // bits)).unbind(2)
+    packed = torch.zeros_like(parts[0])
+    for part, shift in zip(parts, shifts, strict=True):
+        packed |= part << shift
+    return packed
+
+
+def _look_up(writer: CallWriter, node: Node, table: _QuantizedTable, indices: Tensor) -> Tensor:
+    steps = _Steps(writer, node, node.meta["val"].fake_type.size)
+    groups = table.scales.shape[1]
+
+    def gather(data: torch.Tensor) -> Tensor:
+        size = (*indices.size, data.shape[1])
+        made = steps(
+            "embedding.out",
+            writer.listing.new_constant(data),
+            indices,
+            *(-1, False, False),
+            size=size,
+            dtype=data.dtype,
+        )
+        return steps.see(made, (*size, 1) if data is not table.data else apart)
+
+    whole, apart = steps.size, (*indices.size, groups, table.data.shape[1] // groups)
+    steps.size = apart
+    zeros = None if table.zeros is None else gather(table.zeros)
+    return steps.see(steps.scale(gather(table.data), gather(table.scales), zeros), whole)
+
+
 # ------------------------------------------------------------------------------- torchao's
 
 
@@ -302,6 +397,7 @@ def select_choose_blocks(writer: CallWriter, node: Node) -> Any:
 
 
 QUANTIZED = {
+    "aten::embedding": select_embedding,
     "torchao::choose_qparams_affine": select_choose_blocks,
     "torchao::quantize_affine": select_quantize_blocks,
     "torchao::dequantize_affine": _make_late(select_dequantize_blocks),

@@ -193,19 +193,16 @@ def ratio(env: ShapeEnv, above: Size, below: Size) -> Number:
     return _make(env, "ratio", (above, below), hint)
 
 
-def real_symbol(
-    env: ShapeEnv, name: str, *, hint: float | None = None, origin: str | None = None
-) -> Real:
-    """A float that nothing is computed from: an input, or the value of a tensor (without a
-    hint)."""
-    return _make(env, "symbol", (name, origin), hint)
+def real_symbol(env: ShapeEnv, name: str, origin: str | None) -> Real:
+    """A float that nothing is computed from: an input, or the value of a tensor."""
+    return _make(env, "symbol", (name, origin), None)
 
 
 def unbacked_real(env: ShapeEnv, origin: str) -> Real:
     """The value of a float tensor: `origin` says what asked for it."""
     reals = _reals_of(env)
     reals.unbacked += 1
-    return real_symbol(env, f"f{reals.unbacked - 1}", origin=origin)
+    return real_symbol(env, f"f{reals.unbacked - 1}", origin)
 
 
 def divide(a: Size, b: Size) -> Number:
@@ -243,7 +240,7 @@ def _hold_caught(env: ShapeEnv, args: tuple[Number, ...], kinds: Kinds) -> None:
     the example."""
     if None in map(_hint_of, args):
         refuse_caught(*kinds)
-    elif any(map(find_catching, kinds)):
+    elif find_catching(kinds) is not None:
         _hold_symbols(env, args)
 
 

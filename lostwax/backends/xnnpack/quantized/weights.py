@@ -27,6 +27,7 @@ from lostwax.backends.xnnpack.writer import PartWriter
 BY_CHANNEL = "quantized_decomposed::dequantize_per_channel"
 BY_GROUP = "quantized_decomposed::dequantize_per_channel_group"
 BY_BLOCK = "torchao::dequantize_affine"
+CAST = "dim_order_ops::_to_dim_order_copy"
 
 Lookup = Callable[[Node], torch.Tensor]
 """The value of a node that is a constant."""
@@ -48,6 +49,8 @@ class Weights:
     def is_safe(self) -> bool:
         """Do all kernels compute with them? Some add two products in 16 bits, which is too much if
         both are of -128 and -128: so a row may have one such weight."""
+        if self.is_small:
+            return True
         others = [d for d in range(self.data.ndim) if d != self.dim]
         return int((self.data == -128).sum(others).max()) < 2
 
@@ -92,6 +95,8 @@ GROUPS_OF = 32
 
 def find_weights(lookup: Lookup, node: Any) -> Weights | None:
     """The integers that a constant is made of, if XNNPACK takes them so."""
+    if get_name(node) == CAST:
+        return _find_cast(lookup, node)
     if get_name(node) == "aten::permute_copy":
         found = find_weights(lookup, node.args[0])
         order = [d % len(node.args[1]) for d in node.args[1]]
@@ -108,11 +113,30 @@ def find_weights(lookup: Lookup, node: Any) -> Weights | None:
     if not bool(((scales >= SMALLEST) & scales.isfinite()).all()):
         return None
     is_small = data.ndim == 2 and (given.quant_min, given.quant_max) == (-8, 7)
-    if is_small and bool(((data < -8) | (data > 7)).any()):
+    if is_small and not _is_within(data, -8, 7):
         return None
     if group and (not is_small or group % GROUPS_OF):
         return None
     return Weights(data, scales.float(), dim, group, is_small)
+
+
+def _find_cast(lookup: Lookup, node: Node) -> Weights | None:
+    """Integers that are made floats as they are: their scales are 1, and are applied elsewhere."""
+    source: Any = node.args[0]
+    if read_arguments(node).dtype is not torch.float32 or lookup(source).dtype is not torch.int8:
+        return None
+    data, order = lookup(source), tuple(range(lookup(source).ndim))
+    if get_name(source) == "aten::permute_copy":
+        order = tuple(d % data.ndim for d in source.args[1])
+    if data.ndim != 2:
+        return None
+    dim = order.index(0)
+    return Weights(data, torch.ones(data.shape[dim]), dim)
+
+
+def _is_within(data: torch.Tensor, least: int, most: int) -> bool:
+    found = torch.aminmax(data)
+    return int(found.min) >= least and int(found.max) <= most
 
 
 def _find_scales(

@@ -2,7 +2,8 @@
 graph has run: real torch, and what runs its files.
 
 Such a reader returns the state itself if a result is a written value, and returns overwritten state
-if a value is a view of the old state. Copies in the graph keep them apart. The reader knows state
+if a value is a view of the old state; torch's `unflatten` writes as soon as the new value is there.
+Copies in the graph keep them apart. The reader knows state
 only by the names of inputs: written state must be an input by each of its names, and state with a
 name in the `state_dict` must be read by that name. Must not change what a program computes.
 """
@@ -29,9 +30,10 @@ from lostwax.ops.registry import aten
 
 @dataclass(frozen=True)
 class SeparateWrites(Pass):
-    """Copies state that is read after it would be overwritten, and results that the original put in
-    the place of state. Written state that has several names is an input by each of them; the first
-    is one of those that the `state_dict` has."""
+    """Copies state that is read after it would be overwritten, new state that is there before the
+    old is read for the last time, and results that the original put in the place of state. Written
+    state that has several names is an input by each of them; the first is one of those that the
+    `state_dict` has."""
 
     def edit(self, draft: Draft) -> None:
         graph = draft.graph
@@ -46,7 +48,7 @@ class SeparateWrites(Pass):
                 user.replace_input_with(node, copy)
         values: list[Any] = list(output.args[0])  # type: ignore[arg-type]
         with graph.inserting_before(output):
-            for i in returned_writes(values, draft.outputs):
+            for i in {*returned_writes(values, draft.outputs), *early_writes(values, targets)}:
                 values[i] = graph.call_function(aten.clone.default, (values[i],))
         output.args = (tuple(values),)
         held = {**draft.constants, **draft.state_dict}
@@ -140,6 +142,8 @@ def needs_copies(program: ExportedProgram) -> bool:
     targets = written_placeholders(signature.input_specs, nodes, signature.output_specs)
     found = (*overwritten_inputs(values, targets), *returned_writes(values, signature.output_specs))
     held = {**program.constants, **program.state_dict}
+    if next(early_writes(values, targets), None) is not None:
+        return True
     return bool(found or further_names(signature.input_specs, signature.output_specs, held))
 
 
@@ -164,3 +168,25 @@ def returned_writes(values: Any, specs: list[OutputSpec]) -> Iterator[int]:
     for i, (value, spec) in enumerate(zip(values, specs, strict=True)):
         if is_rebound(spec) and spec.kind in STATE_WRITES and value in results:
             yield i
+
+
+def early_writes(values: Any, targets: dict[int, Node]) -> Iterator[int]:
+    """The indices of new values that are there before the old value is read for the last time."""
+    order: dict[Node, int] = {}
+    for i, target in targets.items():
+        value = values[i]
+        if value is target or not isinstance(value, Node):
+            continue
+        order = order or {node: at for at, node in enumerate(target.graph.nodes)}
+        last = max((order[each] for each in _find_readers(target)), default=-1)
+        if value.op == "placeholder" or last > order[value]:
+            yield i
+
+
+def _find_readers(node: Node) -> Iterator[Node]:
+    """What reads a value, or a view of it. (The graph's own results are copied in any case.)"""
+    for user in node.users:
+        if user.op != "output":
+            yield user
+            if view_base(user) is node:
+                yield from _find_readers(user)

@@ -27,6 +27,7 @@ class Decompose(Pass):
 
     @property
     def ensures(self) -> tuple[str, ...]:
+        """Core ATen, if no table of one's own says otherwise."""
         return ("core-aten",) if self.table is None else ()
 
     def run(self, program: ExportedProgram) -> ExportedProgram:

@@ -31,7 +31,7 @@ Location = str | torch.device | Mapping[str, str]
 
 
 def move_to_device_pass(ep: ExportedProgram, location: Location) -> ExportedProgram:
-    """Return the program on another device. `location` is a device, or maps devices by name to
+    """Return the program `ep` on another device. `location` is a device, or maps devices by name to
     where what is on them goes: `{"cpu": "cuda:0"}`. The given program stays where it is."""
     return MoveToDevice(location)(ep)
 
@@ -70,7 +70,13 @@ class MoveToDevice(Pass):
                 if name in self.location:
                     return torch.device(self.location[name])
             return device
-        return torch.device(self.location)
+        try:
+            return torch.device(self.location)
+        except RuntimeError as error:  # torch's, with a list of all that it might know
+            raise PassError(
+                f"{self.location!r} is no device of torch\n  why: {str(error).partition(': ')[0]}"
+                '\n  instead: "cuda", "cuda:0", "cpu" or "meta"'
+            ) from None
 
     def _move_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         device = self.destination(tensor.device)

@@ -64,6 +64,8 @@ def _describe(value: Any) -> str:
 
 ONE = "one tensor"
 """Whether two tensors are one, `a is b`."""
+VALUE = "value"
+"""The elements of an input that was declared to be a constant: `values.py` reads them."""
 GRADIENTS = "has a gradient"
 """Whether tensors require gradients: what the capture itself asks if what it records depends on
 it."""

@@ -42,7 +42,7 @@ class FirstRun:
                 self._nodes.setdefault(custom, []).append(node)
 
     def __call__(self, *values: Any) -> Any:
-        if not self._nodes or not _is_plain(values):
+        if not self._nodes or not is_plain(values):
             return self._forward(*values)
         with _Comparing(self._nodes) as comparing:
             results = self._forward(*values)
@@ -65,7 +65,7 @@ def _find_custom(node: Node) -> OpOverload | None:
     return target if user_kernel(target) is not None else None
 
 
-def _is_plain(values: Any) -> bool:
+def is_plain(values: Any) -> bool:
     """Are they real tensors, which nobody captures or compiles a program with?"""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return False

@@ -22,6 +22,7 @@ from lostwax.ir.run.conditions.answers import (
     OFFSET,
     ONE,
     STRIDES,
+    VALUE,
     VISIBLE_STRIDES,
     answer,
     is_mode,
@@ -147,6 +148,13 @@ def _make_checks(
     for question in assumptions:
         if is_mode(question.what):
             yield _must_be_the_mode(question)
+            continue
+        if question.what == VALUE:
+            from lostwax.ir.run.conditions.values import must_have_value  # few programs have one
+
+            (index,) = question.of
+            assert isinstance(index, int)
+            yield must_have_value(leaves[index].path, index, str(question.answer))
             continue
         of = [_find_tensor(ref, leaves, state) for ref in question.of]
         there = [each for each in of if each is not None]

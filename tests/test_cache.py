@@ -30,7 +30,7 @@ from lostwax.cache import Cache, PerClass, cached, cached_by_identity, list_cach
 from tests.source import walk
 
 PACKAGE = Path(__file__).parent.parent / "lostwax"
-NEEDING_MORE = ("__main__", "interop.transformers", "llm.decoder", "llm.entries")
+NEEDING_MORE = ("__main__", "interop.transformers", "llm.decoder", "llm.entries", "llm.past")
 """Modules that are not imported: those need transformers, which is not everywhere, and have no
 cache."""
 TABLE = tomllib.loads((Path(__file__).parent / "containers.toml").read_text())

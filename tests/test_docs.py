@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import lostwax
 from lostwax import errors
 from lostwax.errors.page import read_page
 from lostwax.ir.passes import properties
@@ -187,7 +188,7 @@ def missing(names: Iterator[str] | list[str], files: list[str]) -> set[str]:
 def test_files_that_are_spoken_of_are_here():
     """So that nothing points to a file that was moved, or to a document that readers do not
     have."""
-    folders = ("lostwax", "tests", "docs", "bench", "fuzz", "sweep", "examples")
+    folders = ("lostwax", "tests", "docs", "bench", "fuzz", "sweep", "examples", "run")
     found = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
     files = [path.relative_to(ROOT).as_posix() for path in [*found, *ROOT.glob("*.*")]]
     faults = {}
@@ -236,3 +237,12 @@ def test_the_page_says_of_an_error_what_its_class_says_and_shows_it(error):
 def _close_up(code: str) -> str:
     """Code with single empty lines, as docstrings have it: the formatter of pages makes two."""
     return code.replace("\n\n\n", "\n\n")
+
+
+def test_every_public_name_is_used_in_an_example():
+    """The reference links to it. Errors have a page each; `Constraint` is there as torch has it."""
+    code = "".join(b.code for page in (*PAGES, *RECIPES) for b in blocks(page.read_text()))
+    used = {*re.findall(r"\w+", code), "Constraint"}
+    folders = ("backends", "interop", "llm", "ops", "passes", "pte")
+    for module in (lostwax, *(getattr(lostwax, each) for each in folders)):
+        assert [name for name in module.__all__ if name not in used and name[:2] != "__"] == []

@@ -43,8 +43,8 @@ LAYERS = [
     ["fake"],
     ["ir"],
     ["capture"],
-    ["dialects"],
-    ["pt2", "pte"],
+    ["checkpoints", "dialects"],
+    ["onnx", "pt2", "pte"],
     ["backends"],
     ["checking", "interop", "llm"],
     ["passes"],  # a face: the names of what is in ir
@@ -73,6 +73,7 @@ FOLDERS = {
         ["flow", "patches"],
         ["strict"],
     ],
+    "onnx": [["patterns"], ["operators"]],
     "pt2": [["container"], ["graph"]],
     "pte": [["file"], ["lowering"]],
 }

@@ -3,6 +3,7 @@ package with its data, and nothing else."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import tomllib
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,9 +31,9 @@ def tracked() -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def built(tracked: set[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], ...]:
+def built(tracked: set[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
     """The names of the files in the source distribution, in the wheel, and in the wheel of an
-    editable install, built from a copy."""
+    editable install, built from a copy; and the metadata of the wheel, a file."""
     if int(version("setuptools").partition(".")[0]) < OLDEST:
         pytest.skip(f"needs setuptools {OLDEST}")
     folder = tmp_path_factory.mktemp("copy")
@@ -46,7 +48,9 @@ def built(tracked: set[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[
         files = {m.name.partition("/")[2] for m in archive.getmembers() if m.isfile()}
     (editable,) = (folder / "editable").glob("*.whl")
     with zipfile.ZipFile(wheel) as whole, zipfile.ZipFile(editable) as path:
-        return files, set(whole.namelist()), set(path.namelist())
+        (about,) = (name for name in whole.namelist() if name.endswith(".dist-info/METADATA"))
+        (folder / "METADATA").write_bytes(whole.read(about))
+        return files, set(whole.namelist()), set(path.namelist()), folder / "METADATA"
 
 
 def test_the_source_has_all_that_is_in_git(tracked, built):
@@ -57,6 +61,15 @@ def test_the_source_has_all_that_is_in_git(tracked, built):
 def test_the_wheel_has_the_package_with_its_data(tracked, built):
     package = {name for name in tracked if name.startswith("lostwax/")}
     assert {name for name in built[1] if ".dist-info/" not in name} == package
+
+
+def test_an_index_shows_the_readme_without_links_to_files_that_it_does_not_have(built):
+    said = built[3].read_text()
+    _, _, shown = said.partition("\n\n")
+    assert "\nDescription-Content-Type: text/markdown\n" in said
+    assert shown.startswith("# lostwax\n")
+    assert "- docs/start.md: from a module to a device" in shown
+    assert re.findall(r"\]\((?!https?:)[^)]*\)", shown) == []
 
 
 def test_type_checkers_follow_an_editable_install(built):

@@ -40,7 +40,8 @@ def test_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def check_that_pages_are_there(site: Path) -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").exists()
-    for module in (lostwax, lostwax.backends, lostwax.errors, lostwax.interop, lostwax.pte):
+    modules = (lostwax.backends, lostwax.errors, lostwax.interop, lostwax.onnx, lostwax.pte)
+    for module in (lostwax, *modules):
         page = (site / "reference" / f"{module.__name__}.html").read_text()
         functions = [n for n in module.__all__ if n.islower() and callable(getattr(module, n))]
         assert [n for n in functions if f'<span class="pre">{n}</span>' not in page] == []

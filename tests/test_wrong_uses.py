@@ -172,6 +172,20 @@ USES = [
     Use("a folder that is not there",
         lambda folder: lostwax.save(make_program(), folder / "none" / "model.pt2"),
         "No such file or directory", "into folders that are there", "os.makedirs("),
+    Use("a folder in the place of a file",
+        lambda folder: lostwax.save(make_program(), folder),
+        "Is a directory", "cannot take the place of a folder", "the name of a file in it"),
+    Use("a path and a program in each other's place",
+        lambda folder: lostwax.save(folder / "model.pt2", make_program()),
+        "is given an object of type ExportedProgram for it", "is an archive", "save(program, "),
+    Use("a module in the place of a program",
+        lambda _: lostwax.diff(make_program(), Net()),
+        "diff takes a program of lostwax, not a", "with its graph and signature",
+        "lostwax.export(module, args)"),
+    Use("a decomposition by a name",
+        lambda _: make_program().run_decompositions({"aten.silu": torch.relu}),
+        "keyed by overloads, not by 'aten.silu'", "a name may stand for several",
+        "{torch.ops.aten.silu.default: function}"),
     Use("a file that is not there",
         lambda folder: lostwax.load(folder / "none.pt2"),
         "No such file or directory", "there is no such file in", "lostwax.save(program, path)"),
@@ -215,6 +229,96 @@ USES = [
         "it is given the class XnnpackPartitioner", "chosen before it runs",
         "lostwax.backends.XnnpackPartitioner()"),
 ]  # fmt: skip
+
+
+ARGUMENTS = [
+    Use("a word that control_flow does not know",
+        lambda _: lostwax.export(Net(), (X,), control_flow="cond"), "control_flow= takes",
+        "it is about branches on data", "drop it"),
+    Use("a word for yes",
+        lambda _: lostwax.export(Net(), (X,), strict="no"),
+        "strict= takes True or False, not 'no'", "it turns a rule on or off", "strict=True"),
+    Use("a number for yes, in draft_export",
+        lambda _: lostwax.draft_export(
+            Net(), (X,), prefer_deferred_runtime_asserts_over_guards=1),
+        "prefer_deferred_runtime_asserts_over_guards= takes True or False, not 1",
+        "it turns a rule on or off", "_over_guards=True"),
+    Use("the name of an operator to keep",
+        lambda _: lostwax.export(Net(), (X,), keep=["linear"]), "keep= takes a list of operators",
+        "a name alone may mean several operators", "torch.ops.aten.linear.default"),
+    Use("a submodule that is not there",
+        lambda _: lostwax.export(Net(), (X,), preserve_module_call_signature=("layr",)),
+        "preserve_module_call_signature: the module has no submodule 'layr'",
+        "by their paths", "preserve_module_call_signature=('layer',)"),
+    Use("the file before the program",
+        lambda _: lostwax.save("model.pt2", make_program()), "save writes to a path",
+        "a .pt2 file is an archive", 'lostwax.save(program, "model.pt2")'),
+    Use("a list in the place of a table",
+        lambda _: make_program().run_decompositions([torch.ops.aten.t.default]),
+        "a table of decompositions is a mapping", "how each operator is computed by others",
+        "table.pop(op)"),
+    Use("the module before the program",
+        lambda _: lostwax.check(Net(), make_program()), "check takes a program of lostwax",
+        "a program is what was captured", "lostwax.export(module, args)"),
+    Use("paths in the place of programs",
+        lambda _: lostwax.diff("a.pt2", "b.pt2"), "diff takes a program of lostwax",
+        "a program is what was captured", "lostwax.load('a.pt2')"),
+    Use("a tensor in the place of calls",
+        lambda _: lostwax.check(make_program(), Net(), inputs=X), "inputs is a list of calls",
+        "several calls may be compared", "inputs=[(x, y)]"),
+    Use("the class of a pass",
+        lambda _: lostwax.Pipeline((lostwax.passes.DeadCode,))(make_program()),
+        "is not a pass", "a pipeline calls its passes one after another", "DeadCode()"),
+    Use("a program of ours, to from_torch",
+        lambda _: lostwax.interop.from_torch(make_program()), "from_torch takes torch's programs",
+        "of one of torch's", "use it as it is"),
+    Use("a dimension to mark that is not there",
+        lambda _: lostwax.mark_dynamic(X, 7), "there is no dimension 7 to mark",
+        "for each size that varies", "one of 0, 1"),
+    Use("a name in a collection of shapes",
+        lambda _: lostwax.ShapesCollection().__setitem__("x", {0: BATCH}),
+        "is indexed by a tensor", "for each size that varies", 'dynamic_shapes={"x": {0:'),
+    Use("a loss that is not among the results",
+        lambda _: lostwax.export_joint(Net(), (X,), loss_index=4), "loss_index=4",
+        "a backward starts at one number", "loss_index=0"),
+    Use("a method that is not there",
+        lambda _: make_program().to_edge().exported_program("fwd"), "there is no method 'fwd'",
+        "before it runs", "exported_program('forward')"),
+    Use("a device that torch does not know",
+        lambda _: lostwax.move_to_device_pass(make_program(), "gpu"), "'gpu' is no device of torch",
+        "Expected one of cpu", '"cuda:0"'),
+    Use("an executable that is not there",
+        lambda folder: lostwax.pte.run(folder / "none.pte", [X]), "No such file or directory",
+        "there is no such file in", "to_executable().save(path)"),
+    Use("a tensor in the place of keyword arguments",
+        lambda _: lostwax.export(Net(), (X,), X), "kwargs must be a dict",
+        "calls of one form", "kwargs={'mask': mask}"),
+    Use("a keyword that forward does not take",
+        lambda _: lostwax.export(Net(), (X,), {"mask": X}), "it has no argument 'mask'",
+        "calls of one form", "leave mask out"),
+    Use("a name as a dimension",
+        lambda _: lostwax.export(Net(), (X,), dynamic_shapes={"x": {"batch": BATCH}}),
+        "must have its dimensions as keys, not 'batch'", "the form of the arguments",
+        "dynamic_shapes={'x': {0:"),
+    Use("one name with two ranges",
+        lambda _: lostwax.export(
+            Masked(), (X, X),
+            dynamic_shapes={"x": {0: BATCH}, "mask": {0: Dim("batch", max=9)}}),
+        "one name has one range", "a name and a range", "make one Dim and use it in both places"),
+]  # fmt: skip
+"""What is wrong in a call of ours alone. If the error is one of Python's own classes, its traceback
+shows the line of the call; the text names the argument, or who takes it."""
+
+
+@pytest.mark.parametrize("use", ARGUMENTS, ids=lambda use: use.name)
+def test_a_wrong_argument_is_told_what_why_and_what_instead(use: Use, tmp_path: Path) -> None:
+    with pytest.raises(Exception) as caught:
+        use.do(tmp_path)
+    said = "".join(traceback.format_exception_only(caught.value))
+    for part in (use.what, use.why, use.instead):
+        assert part in said, said
+    assert "why: " in said
+    assert Path(__file__).name in said or type(caught.value) in (TypeError, ValueError), said
 
 
 @pytest.mark.parametrize("use", USES, ids=lambda use: use.name)

@@ -70,7 +70,7 @@ def test_data_that_is_not_there_is_found(processed, named, text):
         "named_data": [Table("NamedData", {"key": "key", "segment_index": named})],
     }
     with pytest.raises(LoadError, match=text):
-        read_file(write_file(program, [Pool()]))
+        read_file(b"".join(write_file(program, [Pool()])))
 
 
 def test_a_delegate_is_listed():

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import lostwax
+from lostwax.cli.programs import count_operators, describe_methods
 from tests.explorer.programs import lowered, net
 
 CHROMIUM = shutil.which("chromium")
@@ -190,6 +191,15 @@ def test_operators_and_memory(open_page):
     assert named(page, "memory").inner_text().startswith("peak ")
 
 
+def test_operators_are_counted_as_the_command_line_counts_them(open_page, tmp_path):
+    net().to_edge().to_executable().save(tmp_path / "net.pte")
+    counted = sum(describe_methods(str(tmp_path / "net.pte"))["forward"]["operators"].values())
+    assert f"of {count_operators(net()).total()} operators" in repr(net())
+    pairs = [(net(), count_operators(net()).total()), (tmp_path / "net.pte", counted)]
+    for program, count in pairs:
+        assert f"operators\n{count}\n" in open_page(program).inner_text("aside.right")
+
+
 def test_keys_fold_and_walk(open_page):
     page = open_page(net())
     names = []
@@ -270,6 +280,22 @@ def test_weights_that_nothing_reads_stand_in_their_modules_and_nothing_covers_th
     assert page.evaluate("lostwax.view.camera.y") != before
 
 
+def test_the_map_stands_beside_a_drawing_that_is_too_long(open_page):
+    page = open_page(lostwax.export(Norms(60).eval(), (torch.randn(2, 4),)))
+    page.keyboard.press("a")
+    for key in "uu":
+        page.keyboard.press(key)
+    page.wait_for_selector(".minimap:not([hidden])")
+    right, left = page.evaluate(
+        """() => {
+            const { view } = lostwax, box = view.canvas.getBoundingClientRect();
+            const end = box.left + view.camera.x + view.layouts.root.w * view.camera.k;
+            return [end, document.querySelector(".minimap").getBoundingClientRect().left];
+        }"""
+    )
+    assert right <= left
+
+
 def test_panels_fold_away_where_there_is_little_room(open_page):
     page = open_page(net())
     assert page.is_visible("#left")
@@ -330,6 +356,40 @@ def test_an_address_leads_to_a_node(open_page):
     page.click('.row[data-path="blocks.3"]')  # and what is selected has its address
     assert page.url == f"{address}#stage=0&module=blocks.3"
     assert page.get_attribute(".here-link", "href") == "#stage=0&module=blocks.3"
+
+
+def test_a_page_that_is_opened_at_a_node_shows_it_large_enough_to_be_read(open_page):
+    page = open_page(net())
+    address = page.url.partition("#")[0]
+    page.set_viewport_size({"width": 1280, "height": 420})
+    page.goto("about:blank")  # else the page that is there moves, and none is opened
+    page.goto(f"{address}#node=silu_3")
+    page.wait_for_selector("html[data-ready]")
+    page.wait_for_function("document.querySelector('canvas').dataset.ready")
+    scale, y, height = page.evaluate(
+        """() => {
+            const { view } = lostwax, { k, y } = view.camera;
+            const place = view.layouts.place(view.selected);
+            return [k, (place.y + place.h / 2) * k + y, view.canvas.clientHeight];
+        }"""
+    )
+    assert scale >= 0.69
+    assert 0 < y < height
+
+
+def test_times_are_never_cut(open_page):
+    nodes = [n.name for n in net().graph.nodes if n.op == "call_function"]
+    page = open_page(net(), profile={"seconds": dict.fromkeys(nodes, 0.123456)})
+    cut = page.evaluate(
+        """() => {
+            for (const link of document.querySelectorAll(".values .link"))
+                link.textContent += "_".repeat(80);
+            const told = [...document.querySelectorAll(".values .type")];
+            return told.map((each) => each.scrollWidth > each.clientWidth);
+        }"""
+    )
+    assert cut
+    assert not any(cut)
 
 
 def test_the_drawing_is_saved(open_page):

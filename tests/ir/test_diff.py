@@ -93,6 +93,44 @@ def test_weights_by_their_values() -> None:
     assert change.old != change.new
 
 
+class Wide(nn.Module):
+    def __init__(self, head: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
+        self.head = nn.Linear(3, head)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+def test_weights_of_other_values_share_a_line() -> None:
+    def exported(head: int) -> Any:
+        return lostwax.export(Wide(head).eval(), (torch.ones(2, 3),))
+
+    a, b = exported(4), exported(5)
+    with torch.no_grad():
+        b.state_dict["body.1.num_batches_tracked"] += 7
+    found = lostwax.diff(a, b)
+    start = ("~ weight ", "~ 5 weights ")
+    values, *others = [line for line in str(found).splitlines() if line.startswith(start)]
+    names = "body.0.weight, body.0.bias, body.1.num_batches_tracked, …"
+    assert values == f"~ 5 weights have other values: {names}"
+    assert [line.split(":")[0] for line in others] == ["~ weight head.weight", "~ weight head.bias"]
+    assert "f32[4, 3] requires grad " in others[0], "another type is a line of its own"
+    assert len(found.of("weight")) == 7, "the data are whole"
+
+
+def test_weights_with_and_without_data_are_lines_of_their_own() -> None:
+    a, b = exported(), exported()
+    for name, tensor in list(b.state_dict.items()):
+        b.state_dict[name] = nn.Parameter(tensor.detach().to("meta"))
+    lines = str(lostwax.diff(a, b)).splitlines()
+    assert [line.rpartition(" → ")[2] for line in lines] == [
+        "f32[2, 3] requires grad without data",
+        "f32[2] requires grad without data",
+    ]
+
+
 def test_sub_graphs_are_compared():
     from lostwax import passes
     from tests.control_programs import program

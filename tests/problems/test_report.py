@@ -22,8 +22,8 @@ from torch import nn
 import lostwax
 from lostwax.backends import XnnpackPartitioner
 from lostwax.errors import CaptureError
+from lostwax.problems.continuing import ContinueAfterRefusal
 from lostwax.problems.finding import SCHEMA, Finding, Report
-from lostwax.problems.going_on import ContinueAfterRefusal
 
 HERE = Path(__file__).parent
 PAGE = (HERE.parents[1] / "docs" / "command-line.md").read_text()

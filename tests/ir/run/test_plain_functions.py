@@ -56,6 +56,8 @@ def test_a_function_that_does_the_same(target, args, wanted):
         (aten.view.default, (X, [6]), {}),  # there is none
         (operator.add, (1, 2), {}),  # no operator
         (aten.unique_dim.default, (X, 0), {}),  # a function that torch.fx cannot name
+        (aten.block_diag.default, ([X, X],), {}),  # torch.block_diag(X, X) is another function
+        (aten.unique_consecutive.default, (X,), {}),  # torch.unique_consecutive returns one tensor
     ],
 )
 def test_no_function(target, args, kwargs):

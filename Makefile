@@ -13,6 +13,7 @@
 #   make fuzz    all samples and seeds of which `make test` tries some; then random programs through
 #                every way, compared with eager; COUNT=20000 SEED=0
 #   make site    the documentation as a site: build/site/index.html
+#   make run-wheel  the wheel of lostwax-run, in dist/; needs a C++ compiler
 #   make index   rewrite the index of operators and the page of errors
 #   make explorer  rebuild the page of lostwax.explore after a change in explorer/; needs node and npm
 #   make lock    rewrite constraints.txt with the registry's newest versions
@@ -34,7 +35,7 @@ CONSUMERS_STAMP := $(VENV)/.installed-consumers
 # share, until a process has none left.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-.PHONY: site demo test consumers test-core test-gpu bench bench-cold sweep fuzz venv lint types format index explorer lock fresh clean
+.PHONY: run-wheel site demo test consumers test-core test-gpu bench bench-cold sweep fuzz venv lint types format index explorer lock fresh clean
 
 demo: $(BASE)
 	$(BIN)/python -m examples.demo
@@ -61,7 +62,7 @@ types: $(STAMP)
 
 # Each benchmark runs alone and all of them run, also after one has missed its bar.
 bench: $(STAMP)
-	@failed=0; for script in sym fake memory depth export_speed guards decompose passes archive lowering delegates strict handover; do \
+	@failed=0; for script in sym fake memory depth export_speed guards decompose passes archive lowering delegates strict handover run; do \
 	    echo "== bench/$$script.py"; $(BIN)/python -m bench.$$script || failed=1; \
 	done; exit $$failed
 
@@ -88,6 +89,9 @@ venv: $(STAMP)
 # The page of `lostwax.explore`, of its sources in explorer/: needs node and npm, which nothing else does.
 explorer:
 	cd explorer && npm ci --no-audit --no-fund && npm run build
+
+run-wheel: $(BASE)
+	$(BIN)/python -m pip wheel -q --no-deps -w dist run
 
 site: $(SITE_STAMP)
 	$(BIN)/python .ci/site

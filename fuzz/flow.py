@@ -163,14 +163,14 @@ _KNOWN = {
     "Fraction": fractions.Fraction,
     "Decimal": decimal.Decimal,
 }
-_OPERATORS = {
+OPERATORS = {
     "cond": torch.cond,
     "while_loop": while_loop,
     "scan": scan,
     "map_rows": map_rows,
     "accumulate": partial(associative_scan, dim=0, combine_mode="generic"),
 }
-_PLAIN = {
+PLAIN = {
     "cond": _plain_cond,
     "while_loop": _plain_while_loop,
     "scan": _plain_scan,
@@ -194,7 +194,7 @@ def make_class(source: str, name: Any, known: dict[str, Any] | None = None) -> t
 
 # ------------------------------------------------------------------------------------------- calls
 
-_INPUTS = (
+INPUTS = (
     ([1.0, 2.0], [-1.0, 0.5]),
     ([-1.0, -2.0], [1.0, 1.0]),
     ([3.0, 0.0], [2.0, 2.0]),
@@ -223,14 +223,14 @@ def limit(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def _make_cache() -> dict[str, Tensor]:
+def make_cache() -> dict[str, Tensor]:
     at = torch.zeros((), dtype=torch.int64)
     return {"k": torch.zeros(2, 4), "v": torch.tensor([1.0, -1.0]), "at": at}
 
 
-def _make_call(which: int, cache: Any, with_gradients: bool) -> tuple[list[Tensor], list[Any]]:
+def make_call(which: int, cache: Any, with_gradients: bool) -> tuple[list[Tensor], list[Any]]:
     """Leaves, and the arguments that are made of them, so that these may be written to."""
-    leaves = [torch.tensor(each, requires_grad=with_gradients) for each in _INPUTS[which]]
+    leaves = [torch.tensor(each, requires_grad=with_gradients) for each in INPUTS[which]]
     arguments: list[Any] = [each.clone() for each in leaves]
     return leaves, arguments if cache is None else [*arguments, cache]
 
@@ -252,16 +252,16 @@ class Told:
 
 def _call(module: Any, leaves: list[Tensor], arguments: list[Any]) -> Told:
     is_truth = isinstance(module, Base)
-    saving = torch.autograd.graph.saved_tensors_hooks(_copy, lambda saved: saved)
+    saving = torch.autograd.graph.saved_tensors_hooks(clone, lambda saved: saved)
     try:
         with limit(5):
             with saving if is_truth else contextlib.nullcontext():
                 result = module(*arguments)
-            changed = pytree.tree_map_only(Tensor, _copy, (result, arguments))
+            changed = pytree.tree_map_only(Tensor, clone, (result, arguments))
             buffers = {
-                name: _copy(each) for name, each in module.named_buffers(remove_duplicate=False)
+                name: clone(each) for name, each in module.named_buffers(remove_duplicate=False)
             }
-            gradients = _differentiate(result, [*leaves, *module.parameters()])
+            gradients = differentiate(result, [*leaves, *module.parameters()])
     except Slow:
         return Told("slow", None)
     except LostwaxError as error:
@@ -272,11 +272,11 @@ def _call(module: Any, leaves: list[Tensor], arguments: list[Any]) -> Told:
     return Told("ran", seen | {"gradients": gradients})
 
 
-def _copy(value: Tensor) -> Tensor:
+def clone(value: Tensor) -> Tensor:
     return value.detach().clone()
 
 
-def _differentiate(result: Any, leaves: list[Tensor]) -> Any:
+def differentiate(result: Any, leaves: list[Tensor]) -> Any:
     """Gradients of what is returned, by all that it may depend on."""
     wanted = [each for each in leaves if each.requires_grad]
     found = [t for t in pytree.tree_leaves(result) if isinstance(t, Tensor) and t.requires_grad]
@@ -299,8 +299,8 @@ def _run(make: Callable[[], Any], order: list[int], how: tuple[bool, bool]) -> l
     module, found = None, []
     for which in order:
         if module is None:
-            module, cache = make(), _make_cache() if has_cache else None
-        found.append(_call(module, *_make_call(which, cache, with_gradients)))
+            module, cache = make(), make_cache() if has_cache else None
+        found.append(_call(module, *make_call(which, cache, with_gradients)))
         if found[-1].kind != "ran":
             module = None
         if found[-1].kind == "slow":
@@ -320,15 +320,15 @@ def judge(seed: int, kind: str | None = None) -> tuple[str, str]:
 
 def judge_source(source: str, seed: int, kind: str) -> tuple[str, str]:
     rng = random.Random(seed)
-    order = [*range(len(_INPUTS)), *rng.sample(range(len(_INPUTS)), 2)]
+    order = [*range(len(INPUTS)), *rng.sample(range(len(INPUTS)), 2)]
     how = (kind == "cache", kind == "operators" or rng.random() < 0.5)
-    truth = make_class(source, f"{kind}_{seed}", _PLAIN)
+    truth = make_class(source, f"{kind}_{seed}", PLAIN)
     wanted = _run(truth, order, how)
     runs = [i for i, told in enumerate(wanted) if told.kind == "ran"]
     if not runs or wanted[-1].kind == "slow":
         return "skipped", wanted[-1].seen or "slow"
-    _, example = _make_call(order[runs[0]], _make_cache() if how[0] else None, how[1])
-    module = make_class(source, f"{kind}_{seed}", _OPERATORS)()
+    _, example = make_call(order[runs[0]], make_cache() if how[0] else None, how[1])
+    module = make_class(source, f"{kind}_{seed}", OPERATORS)()
     try:
         with limit(60), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -350,11 +350,11 @@ def judge_source(source: str, seed: int, kind: str) -> tuple[str, str]:
     if not text or not warned:
         return ("wrong", text) if text else ("right", "")
     # What is not kept is not there in the second call. The first has to be right.
-    apart = [[run[0] for run in (_run(make, [i], how) for i in range(len(_INPUTS)))]
+    apart = [[run[0] for run in (_run(make, [i], how) for i in range(len(INPUTS)))]
              for make in (truth, program.module)]  # fmt: skip
     for each in (told for tolds in apart for told in tolds if told.kind == "ran"):
         del each.seen["arguments"]
-    text = _compare(*apart, [*range(len(_INPUTS))])
+    text = _compare(*apart, [*range(len(INPUTS))])
     return ("wrong", text) if text else ("told", warned[0])
 
 
@@ -364,7 +364,7 @@ def _compare(wanted: list[Told], found: list[Told], order: list[int]) -> str:
         if want.kind == "ran" and got.kind == "refused":
             break
         if want.kind == "ran" and not want.is_same(got):
-            return f"call {i}, input {order[i]}: {_tell_difference(want, got)}"
+            return f"call {i}, input {order[i]}: {tell_difference(want, got)}"
         if want.kind != "ran" and got.kind == "ran":
             break  # it does not raise, and has another state from here on
     return ""
@@ -377,7 +377,7 @@ def _save_and_load(program: Any) -> Any:
     return lostwax.load(file)
 
 
-def _tell_difference(want: Told, got: Told) -> str:
+def tell_difference(want: Told, got: Told) -> str:
     if got.kind != "ran":
         return f"{got.kind}: {got.seen}, eager: {want.seen['results']}"
     part = next(each for each in want.seen if not is_same(want.seen[each], got.seen[each]))

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
 from typing import Any, NamedTuple
 
-OUTCOMES = ("right", "refused", "skipped", "checked", "lenient", "told", "wrong")
+OUTCOMES = ("right", "refused", "skipped", "checked", "lenient", "told", "limit", "wrong")
 _ALWAYS = ("right", "refused", "skipped", "wrong")
-_EXPLAINED = ("refused", "checked", "told")
+_EXPLAINED = ("refused", "checked", "told", "limit")
 Judge = Callable[..., tuple[str, str]]
 _GRACE = 120
 """So many seconds after the end processes are stopped: an export may take one minute."""

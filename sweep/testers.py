@@ -30,7 +30,7 @@ from torch import Tensor
 from lostwax.errors import InputValueError, LostwaxError
 from sweep.compare import DiffersError, difference
 
-WAYS = ("static", "dynamic", "generate", "generate dynamic", "pte")
+WAYS = ("static", "dynamic", "generate", "generate dynamic", "pte", "onnx")
 _CHECKED = {"dynamo": "values", "onnx": "names", "executorch": "count"}
 """What their tests compare of the programs of each backend."""
 _FOUND = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
@@ -79,7 +79,7 @@ def find_rows(
         try:
             module = import_leniently(f"tests.models.{name}.{path.stem}")
         except (Exception, unittest.SkipTest) as error:
-            yield Row(name, "-", reasons={"import": _shorten(error)})
+            yield Row(name, "-", reasons={"import": shorten_error(error)})
             continue
         for case in find_cases(module):
             yield from sweep_case(name, case, ways, limit, first, verbose)
@@ -122,7 +122,7 @@ def sweep_case(
     try:
         case.setUp()
     except (Exception, unittest.SkipTest) as error:
-        yield Row(module, cls.__name__, reasons={"setUp": _shorten(error)})
+        yield Row(module, cls.__name__, reasons={"setUp": shorten_error(error)})
         return
     generative = getattr(case, "all_generative_model_classes", None) or ()
     classes = list(case.all_model_classes or ())
@@ -140,7 +140,7 @@ def sweep_case(
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt):
                     raise
-                row.ours[way], row.reasons[way] = judge(error), _shorten(error)
+                row.ours[way], row.reasons[way] = judge(error), shorten_error(error)
                 if verbose:
                     traceback.print_exception(error)
         yield row
@@ -185,9 +185,11 @@ def compare(case: Any, model_class: type[Any], way: str) -> str:
     """Export a model in one way and compare it with eager. Raises what is wrong."""
     backend = import_module("lostwax.interop.transformers")
     containers = import_module("lostwax.interop.transformers.containers")
-    dynamic = way.endswith("dynamic")
+    dynamic = way.endswith("dynamic") or way == "onnx"
     if way == "pte":
         exporter, config = backend.LostwaxPteExporter(), backend.LostwaxPteConfig()
+    elif way == "onnx":
+        exporter, config = backend.LostwaxOnnxExporter(), backend.LostwaxOnnxConfig(dynamic=True)
     else:
         exporter, config = backend.LostwaxExporter(), backend.LostwaxConfig(dynamic=dynamic)
     if way.startswith("generate"):
@@ -265,7 +267,7 @@ def give_up_after(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _shorten(error: BaseException) -> str:
+def shorten_error(error: BaseException) -> str:
     cause: BaseException = error
     while cause.__cause__ is not None and not isinstance(cause, LostwaxError):
         cause = cause.__cause__

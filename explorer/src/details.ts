@@ -198,8 +198,10 @@ export function histogram(nodes: Node[], jumps: Jumps, most = 40): HTMLElement {
 
 function showProgram(page: Page, program: Program, jumps: Jumps): HTMLElement[] {
   const { nodes, memory } = program;
-  const operators = nodes.filter((n) => n.kind === "operator").length;
-  const facts: [string, HTMLElement | string][] = [["operators", operators.toLocaleString("en")]];
+  // As `lostwax show --ops` counts: jumps of an executable are no calls.
+  const called = program.label === "executable" ? nodes.filter((n) => n.kind !== "control") : nodes;
+  const calls = countOperators(called).reduce((sum, each) => sum + each.count, 0);
+  const facts: [string, HTMLElement | string][] = [["operators", calls.toLocaleString("en")]];
   const weights = nodes.filter(isState);
   if (weights.length) facts.push(["weights", `${weights.length} · ${showBytes(memory.weights)}`]);
   if (memory.arena) facts.push(["memory", showBytes(memory.arena)]);

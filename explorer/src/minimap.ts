@@ -7,8 +7,17 @@ import type { Scene } from "./painter";
 import type { Item } from "./tree";
 
 const WIDEST = 150, TALLEST = 300;
+/** From its edges to those of the pane, as in `style.css`, and to the drawing. */
+const GAP = 10;
 /** How many boxes are drawn at most: smaller ones are left out. */
 const MOST_BOXES = 6000;
+
+type Room = { w: number; h: number };
+
+const hasNoRoom = (room: Room): boolean => room.w < 480 || room.h < 200;
+
+const scaleOf = (root: Layout, room: Room): number =>
+  Math.min(Math.min(WIDEST, room.w * 0.25) / root.w, Math.min(TALLEST, room.h * 0.6) / root.h);
 
 export class Minimap {
   private readonly canvas = document.createElement("canvas");
@@ -29,16 +38,22 @@ export class Minimap {
     this.element.addEventListener("pointermove", (e) => e.buttons && go(e));
   }
 
+  /** How wide a strip it takes at the right of a drawing that is not all in sight. */
+  strip(room: Room): number {
+    const { root } = this.scene.layouts;
+    return hasNoRoom(room) ? 0 : Math.max(root.w * scaleOf(root, room), 8) + 2 * GAP;
+  }
+
   /** Show where `sight` is; `room` is the size of the whole pane. */
-  update(sight: Box, room: { w: number; h: number }): void {
+  update(sight: Box, room: Room): void {
     const root = this.scene.layouts.root;
     const isAll = sight.x <= 0 && sight.y <= 0 && sight.x + sight.w >= root.w && sight.y + sight.h >= root.h;
-    this.element.hidden = isAll || room.w < 480 || room.h < 200;
+    this.element.hidden = isAll || hasNoRoom(room);
     if (this.element.hidden) return;
     const drawn = [root, this.scene.palette, this.scene.colour, room.w, room.h];
     if (drawn.some((each, i) => each !== this.drawn[i])) {
       this.drawn = drawn;
-      this.scale = Math.min(Math.min(WIDEST, room.w * 0.25) / root.w, Math.min(TALLEST, room.h * 0.6) / root.h);
+      this.scale = scaleOf(root, room);
       this.draw(root);
     }
     const left = Math.max(sight.x, 0), top = Math.max(sight.y, 0);

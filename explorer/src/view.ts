@@ -232,9 +232,11 @@ export class View implements Scene {
     const { w, h } = this.layouts.root;
     const k = this.wholeScale();
     if (k >= 0.35 || h <= w) return this.fitAll(smooth);
-    // Too long to be read at once: begin at its top.
-    const wide = Math.max(Math.min(this.width / (w + 2 * MARGIN), 0.9), 0.3);
-    this.go({ k: wide, x: (this.width - w * wide) / 2, y: MARGIN }, smooth);
+    // Too long to be read at once: begin at its top, beside the map.
+    const room = this.width - this.minimap.strip({ w: this.width, h: this.height });
+    const wide = Math.max(Math.min(room / (w + 2 * MARGIN), 0.9), 0.3);
+    const x = Math.min((this.width - w * wide) / 2, room - w * wide);
+    this.go({ k: wide, x, y: MARGIN }, smooth);
     this.fitted = (again) => this.fit(again);
   }
 
@@ -301,8 +303,8 @@ export class View implements Scene {
     this.canvas.width = w;
     this.canvas.height = h;
     this.canvas.dataset["ready"] = "1";
-    if (first) this.fit(false);
-    else this.fitted?.(false);
+    if (this.fitted) this.fitted(false);
+    else if (first && this.selected) this.moveTo(this.layouts.place(this.selected)!); // an address led there before sizes were known
     this.isDirty = true;
     this.step(performance.now());
   }

@@ -1,0 +1,390 @@
+"""All architectures of a transformers source tree that have a tester, exported by `lostwax.export`.
+
+    python -m sweep.models --tests ../transformers/tests [--only llama t5 ...] [--first]
+                           [--ways eval train batch length] [--jobs 2] [--limit 60]
+                           [--part 2/8] [--out rows.jsonl]
+
+Each tester makes a small configuration and inputs; each of its model classes is exported for
+evaluation, for training, with a batch that varies, and with lengths of texts that vary, and
+compared with eager (`compare.py`): results, buffers, gradients; where sizes vary, at other sizes,
+too, where eager takes them. For each way the table has "ok" ("ok, constants": inputs of integers,
+the grids of images, are declared to be constants; "ok, eager": code is told that nothing is
+exported), "refused", "wrong", "error" (no refusal of ours), "time", "eager" (that fails itself), or
+"-". At the end it counts them, and lists the kinds of the refusals, the most frequent first.
+
+A row is written to `--out` as soon as it is made, and what is there is not made again. Each tester
+runs in a process of its own, as many at once as `--jobs`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import multiprocessing
+import os
+import re
+import sys
+import time
+import traceback
+import unittest
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from lostwax import Dim, export
+from lostwax.errors import ConstraintViolationError, InputValueError, LostwaxError
+from sweep.compare import Run, check, run, run_noisy
+from sweep.dynamic import aligned
+from sweep.libraries import import_torchvision
+from sweep.testers import EagerError, give_up_after, import_leniently, judge, shorten_error
+
+WAYS = ("eval", "train", "batch", "length")
+_MOST_CONSTANT = 4096
+_TEXTS = ("ids", "mask", "embeds")
+
+
+@dataclass
+class Row:
+    """What became of one class of models."""
+
+    module: str
+    name: str
+    found: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass
+class Example:
+    """A model and a call of it."""
+
+    model: nn.Module
+    kwargs: dict[str, Any]
+
+    @property
+    def batch(self) -> int:
+        first = next(t for t in self.tensors() if t.ndim)
+        return first.shape[0]
+
+    def tensors(self) -> list[Tensor]:
+        return [t for t in pytree.tree_leaves(self.kwargs) if isinstance(t, Tensor)]
+
+    def lengths(self) -> dict[str, str]:
+        """The inputs whose second size is that of a text, each with the name of its Dim."""
+        found: dict[str, tuple[str, int]] = {}
+        for name, value in self.kwargs.items():
+            if isinstance(value, Tensor) and value.ndim > 1 and name.endswith(_TEXTS):
+                side = "decoder_length" if name.startswith("decoder") else "length"
+                others = {size for each, size in found.values() if each == side}
+                if others <= {value.shape[1]}:  # else it is an input of another length
+                    found[name] = (side, value.shape[1])
+        return {name: side for name, (side, _) in found.items()}
+
+
+# --------------------------------------------------------------------------------- one class
+
+
+def sweep_class(case: Any, model_class: type[Any], row: Row, ways: list[str], limit: int) -> None:
+    for way in ways:
+        try:
+            with give_up_after(limit):
+                row.found[way] = sweep_way(case, model_class, way)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            row.found[way], row.reasons[way] = judge(error), shorten_error(error)
+            if os.environ.get("SWEEP_TRACEBACK"):
+                traceback.print_exception(error)
+
+
+def sweep_way(case: Any, model_class: type[Any], way: str) -> str:
+    example = make_example(case, model_class, way == "train")
+    if way in ("eval", "train"):
+        return compare_example(example)
+    shapes = varying_batch(example) if way == "batch" else varying_lengths(example)
+    if shapes is None:
+        return "-"
+    want = run_eager(example, example.kwargs)
+    program = export_varying(example, shapes)
+    compare(example, program, example.kwargs, want)
+    others = batches(example) if way == "batch" else texts(example)
+    count = sum(compare_other(example, program, each) for each in others)
+    return "ok" if count else "ok, at the example"
+
+
+def make_example(case: Any, model_class: type[Any], training: bool) -> Example:
+    def make() -> Example:
+        common = import_module("tests.test_modeling_common")
+        torch.manual_seed(0)
+        tester = case.model_tester
+        prepare = getattr(tester, "prepare_config_and_inputs_for_model_class", None)
+        if prepare is not None:
+            config, inputs = prepare(model_class)
+        else:
+            config, inputs = tester.prepare_config_and_inputs_for_common()
+        inputs = case._prepare_for_class(inputs, model_class)
+        if hasattr(config, "use_cache"):
+            config.use_cache = False
+        text = config.get_text_config() if hasattr(config, "get_text_config") else config
+        text.use_cache = False
+        common.set_config_for_less_flaky_test(config)
+        model = model_class(config).train(training)
+        common.set_model_for_less_flaky_test(model)
+        return Example(model, {k: v for k, v in inputs.items() if v is not None})
+
+    return try_eager(make)
+
+
+def try_eager(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except (Exception, unittest.SkipTest) as error:
+        raise EagerError(f"{type(error).__name__}: {error}") from error
+
+
+def run_eager(example: Example, kwargs: dict[str, Any]) -> Run:
+    found: Run = try_eager(lambda: run(copy.deepcopy(example.model), (), kwargs))
+    return found
+
+
+def compare_example(example: Example) -> str:
+    want = run_eager(example, example.kwargs)
+    try:
+        program = export(example.model, (), example.kwargs)
+        word = "ok" if program.settings is None or program.settings.exporting else "ok, eager"
+    except LostwaxError:
+        constants = small_integers(example)
+        if not constants:
+            raise
+        try:
+            program, word = (
+                export(example.model, (), example.kwargs, constants=constants),
+                "ok, constants",
+            )
+        except LostwaxError as error:
+            raise error from None
+    compare(example, program, example.kwargs, want)
+    return word
+
+
+def small_integers(example: Example) -> list[str]:
+    """The inputs that may be grids, sizes of images or kinds of tokens: all integers but texts."""
+    return [
+        name
+        for name, value in example.kwargs.items()
+        if isinstance(value, Tensor)
+        and not value.is_floating_point()
+        and value.numel() <= _MOST_CONSTANT
+        and not name.endswith(("input_ids", "labels"))
+    ]
+
+
+def compare(example: Example, program: Any, kwargs: dict[str, Any], want: Run) -> None:
+    got = run(program.module(), (), kwargs)
+    got.outputs = [aligned(a, b) for a, b in zip(got.outputs, want.outputs, strict=True)]
+    try:
+        check(got, want)
+    except Exception:
+        check(got, want, [run_noisy(example.model, (), kwargs, None, 1e-6)])
+
+
+def compare_other(example: Example, program: Any, kwargs: dict[str, Any]) -> bool:
+    """Compare at other sizes; False if eager does not take these."""
+    try:
+        want = run_eager(example, kwargs)
+    except EagerError:
+        return False
+    try:
+        compare(example, program, kwargs, want)
+    except InputValueError as error:
+        raise ConstraintViolationError(f"a call is refused: {error}") from error
+    return True
+
+
+# ------------------------------------------------------------------------------- sizes that vary
+
+
+def export_varying(example: Example, shapes: Callable[[int], Any]) -> Any:
+    """Where an empty call, or one of 1, is refused, it is not promised."""
+    for least in (0, 1, 2):
+        try:
+            return export(example.model, (), example.kwargs, dynamic_shapes=shapes(least))
+        except ConstraintViolationError:
+            if least == 2:
+                raise
+    raise AssertionError
+
+
+def varying_batch(example: Example) -> Callable[[int], Any] | None:
+    count = example.batch
+
+    def shapes(least: int) -> Any:
+        batch = Dim("batch", min=least)
+        return pytree.tree_map(
+            lambda t: (
+                {0: batch} if isinstance(t, Tensor) and t.ndim and t.shape[0] == count else None
+            ),
+            example.kwargs,
+        )
+
+    return shapes
+
+
+def varying_lengths(example: Example) -> Callable[[int], Any] | None:
+    lengths = example.lengths()
+    if not lengths:
+        return None
+    return lambda least: {
+        name: {1: Dim(lengths[name], min=max(least, 2))}
+        if name in lengths
+        else pytree.tree_map(lambda _: None, value)
+        for name, value in example.kwargs.items()
+    }
+
+
+def batches(example: Example) -> Iterator[dict[str, Any]]:
+    count = example.batch
+    for change in (lambda t: torch.cat([t, t]), lambda t: t[: max(2, count // 2)]):
+        yield pytree.tree_map(
+            lambda t: change(t) if isinstance(t, Tensor) and t.ndim and t.shape[0] == count else t,  # noqa: B023
+            example.kwargs,
+        )
+
+
+def texts(example: Example) -> Iterator[dict[str, Any]]:
+    lengths = example.lengths()
+    for change in (lambda t: torch.cat([t, t], 1), lambda t: t[:, : max(2, t.shape[1] - 2)]):
+        yield {n: change(v) if n in lengths else v for n, v in example.kwargs.items()}
+
+
+# ----------------------------------------------------------------------------------- all testers
+
+
+def sweep_file(path: Path, options: argparse.Namespace, done: set[tuple[str, str]]) -> None:
+    """Make the rows of one tester."""
+    name = path.parent.name
+    try:
+        module = import_leniently(f"tests.models.{name}.{path.stem}")
+    except (Exception, unittest.SkipTest) as error:
+        write(options.out, Row(name, "-", {"import": "eager"}, {"import": shorten_error(error)}))
+        return
+    for cls in vars(module).values():
+        is_case = isinstance(cls, type) and issubclass(cls, unittest.TestCase)
+        if (
+            not is_case
+            or cls.__module__ != module.__name__
+            or not hasattr(cls, "_prepare_for_class")
+        ):
+            continue
+        case: Any = cls()
+        try:
+            case.setUp()
+        except (Exception, unittest.SkipTest) as error:
+            found = {"setUp": "eager"}
+            write(options.out, Row(name, cls.__name__, found, {"setUp": shorten_error(error)}))
+            continue
+        classes = list(case.all_model_classes or ())
+        for model_class in classes[:1] if options.first else classes:
+            if (name, model_class.__name__) not in done:
+                row, start = Row(name, model_class.__name__), time.monotonic()
+                sweep_class(case, model_class, row, options.ways, options.limit)
+                row.seconds = round(time.monotonic() - start, 1)
+                write(options.out, row)
+
+
+def write(out: Path, row: Row) -> None:
+    """One line at once: other processes write there, too."""
+    words = "".join(f"{row.found.get(way, '-'):<16}" for way in WAYS)
+    print(f"{row.module:<24}{row.name:<44}{words}{row.seconds}", flush=True)
+    with out.open("a") as file:
+        file.write(json.dumps(asdict(row)) + "\n")
+
+
+def run_files(files: list[Path], options: argparse.Namespace, done: set[tuple[str, str]]) -> None:
+    """Each in a process of its own: what one breaks, the next does not see."""
+    context = multiprocessing.get_context("fork")
+    running: list[Any] = []
+    for path in files:
+        while len(running) >= options.jobs:
+            time.sleep(0.2)
+            running = [each for each in running if each.is_alive()]
+        process = context.Process(target=sweep_file, args=(path, options, done))
+        process.start()
+        running.append(process)
+    for each in running:
+        each.join()
+
+
+def summarize(rows: list[Row]) -> str:
+    """How often each word stands in each way, and what was refused."""
+    lines = []
+    for way in WAYS:
+        counts = Counter(row.found[way] for row in rows if row.found.get(way, "-") != "-")
+        counts.pop("eager", None)
+        ok = sum(n for word, n in counts.items() if word.startswith("ok"))
+        if total := sum(counts.values()):
+            words = ", ".join(f"{n} {word}" for word, n in counts.most_common())
+            lines.append(f"{way}: {ok} of {total} equal eager ({ok / total:.1%}): {words}")
+    kinds: dict[str, set[str]] = {}
+    for row in rows:
+        for way, text in row.reasons.items():
+            if row.found.get(way) in ("refused", "wrong", "error", "time"):
+                kinds.setdefault(f"{row.found[way]}: {find_kind(text)}", set()).add(row.module)
+    for kind, modules in sorted(kinds.items(), key=lambda each: -len(each[1])):
+        lines.append(f"{len(modules):>4} {kind}\n       {' '.join(sorted(modules))[:160]}")
+    return "\n".join(lines)
+
+
+def find_kind(text: str) -> str:
+    """The text of a reason without names and numbers."""
+    text = re.sub(r" (?:at|asked at) .*", "", text)
+    return re.sub(r"\b[su]?\d+\b", "N", text)[:140]
+
+
+def read_rows(out: Path) -> list[Row]:
+    if not out.exists():
+        return []
+    return [Row(**json.loads(line)) for line in out.read_text().splitlines()]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m sweep.models", description=__doc__)
+    parser.add_argument("--tests", type=Path, required=True, help="transformers' folder `tests`")
+    parser.add_argument("--only", nargs="+", default=[], help="names of modules")
+    parser.add_argument("--first", action="store_true", help="one class of models of each tester")
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
+    parser.add_argument("--part", default="1/1", help="2/8: of each eight testers the second")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--limit", type=int, default=60, help="seconds that one way may take")
+    parser.add_argument("--out", type=Path, default=Path("models.jsonl"))
+    parser.add_argument("--summary", action="store_true", help="count what is there, make nothing")
+    options = parser.parse_args()
+    if not options.summary:
+        warnings.simplefilter("ignore")
+        torch.set_num_threads(1)
+        os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
+        import_torchvision()
+        import_module("transformers.models.auto.modeling_auto")
+        sys.path.insert(0, str(options.tests.resolve().parent))
+        sys.modules.pop("tests", None)  # ours has the same name
+        done = {(row.module, row.name) for row in read_rows(options.out)}
+        files = sorted(options.tests.glob("models/*/test_modeling_*.py"))
+        chosen = [p for p in files if not options.only or p.parent.name in options.only]
+        first, step = map(int, options.part.split("/"))
+        run_files(chosen[first - 1 :: step], options, done)
+    rows = read_rows(options.out)
+    print(summarize(rows))
+    return 0 if all(w not in ("wrong", "error") for row in rows for w in row.found.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

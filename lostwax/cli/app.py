@@ -160,6 +160,9 @@ Backend = Annotated[
         autocompletion=complete_backend,
     ),
 ]
+Opset = Annotated[
+    int | None, option("--opset", help="Of an .onnx file, 18 to 26; 23.", metavar="N")
+]
 Imports = Annotated[
     list[str] | None,
     option(
@@ -320,6 +323,11 @@ def command(
     return add
 
 
+def _list_given(**options: Any) -> dict[str, Any]:
+    """Those that somebody has given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
 @command(reads_files=False, builds=True)
 def export(
     models: Models,
@@ -336,6 +344,7 @@ def export(
     pte: Annotated[bool, option("--pte", help="A .pte file for ExecuTorch.")] = False,
     onnx: Annotated[bool, option("--onnx", help="An .onnx file; so does -o x.onnx.")] = False,
     backend: Backend = "",
+    opset: Opset = None,
     control_flow: Annotated[
         Flow, option("--control-flow", help="Branches on data.")
     ] = Flow.capture,
@@ -382,7 +391,7 @@ def export(
         "sdpa": sdpa,
         "check": compare or None,
     }
-    words = {name: value for name, value in asked_of_llm.items() if value is not None}
+    words = _list_given(**asked_of_llm)
     if llm:
         others = [dynamic, constraints, constants, strict, core, edge, report, opens, ray, jobs > 1]
         check_names(models, building)
@@ -394,11 +403,12 @@ def export(
     if opens and not (report and (output or "").endswith(".html")):
         raise CommandError("--open is of a page\n  instead: --report -o report.html --open")
     check_names(models, building)
-    from lostwax.cli.exporting import Options, choose_form, export_models
+    from lostwax.cli.exporting import Options, Writing, choose_form, export_models
 
     wanted = {"core": core, "edge": edge, "pte": pte, "onnx": onnx}
     asked = [name for name, is_asked in wanted.items() if is_asked]
-    form = "" if report else choose_form(output, asked, backend)
+    writing = Writing(backend, _list_given(opset=opset))
+    form = "" if report else choose_form(output, asked, writing)
     options = Options(
         building,
         tuple(dynamic or ()),
@@ -406,8 +416,8 @@ def export(
         tuple(constants or ()),
         strict,
         form,
-        backend,
         control_flow.value,
+        writing,
     )
     if report:
         from lostwax.cli.reporting import report_models
@@ -510,12 +520,14 @@ def lower(
         OutputForm | None, option("--to", help="What is written; else what the file's name says.")
     ] = None,
     backend: Backend = "",
+    opset: Opset = None,
 ) -> CommandOutcome:
     """Lower the program of a .pt2 file to another form."""
     check_file(file)
-    from lostwax.cli.exporting import lower_file
+    from lostwax.cli.exporting import Writing, lower_file
 
-    return lower_file(file, output, form.value if form else None, backend)
+    writing = Writing(backend, _list_given(opset=opset))
+    return lower_file(file, output, form.value if form else None, writing)
 
 
 @command(reads_files=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,21 @@ from lostwax.undo.replace_files import replace_files
 
 
 @dataclass(frozen=True)
+class Writing:
+    """How files are written."""
+
+    backend: str = ""
+    onnx: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `lostwax.onnx.save` that were given."""
+
+
+@dataclass(frozen=True)
 class TargetForm:
     """One thing that can be written of a program."""
 
     suffix: str
-    write: Callable[[ExportedProgram, str, str], dict[str, Any]]
-    """Writes a program to a file, with a backend or "", and tells more of what was written."""
+    write: Callable[[ExportedProgram, str, Writing], dict[str, Any]]
+    """Writes a program to a file, and tells more of what was written."""
     has_backends: bool = False
 
 
@@ -54,8 +63,8 @@ class Options:
     strict: bool = False
     form: str = "pt2"
     """A key of `FORMS`."""
-    backend: str = ""
     control_flow: str = "capture"
+    writing: Writing = Writing()
 
 
 def export_models(
@@ -76,7 +85,7 @@ def export_models(
     return CommandOutcome({"models": listed}, "\n".join(lines), find_exit(listed))
 
 
-def choose_form(output: str | None, asked: Sequence[str], backend: str) -> str:
+def choose_form(output: str | None, asked: Sequence[str], writing: Writing) -> str:
     """The form that the options, or the name of the file, ask for."""
     if len(asked) > 1:
         raise CommandError(
@@ -86,8 +95,11 @@ def choose_form(output: str | None, asked: Sequence[str], backend: str) -> str:
     suffix = Path(output or "").suffix
     by_suffix = next((name for name, form in FORMS.items() if form.suffix == suffix), "pt2")
     form = asked[0] if asked else by_suffix
-    if backend and not FORMS[form].has_backends:
+    if writing.backend and not FORMS[form].has_backends:
         raise CommandError("--backend goes with --pte or --edge")
+    if writing.onnx and form != "onnx":
+        name = next(iter(writing.onnx)).replace("_", "-")
+        raise CommandError(f"--{name} is of ONNX files\n  instead: -o x.onnx, or without --{name}")
     return form
 
 
@@ -140,14 +152,14 @@ def export_built(model: Model, options: Options) -> ExportedProgram:
 def export_model(job: Job[Options]) -> dict[str, Any]:
     """Export one model and write its file; what is reported of it."""
     options = job.options
-    find_backend(options.backend)
+    find_backend(options.writing.backend)
     model = build_model(job.model, options.building)
     start = time.perf_counter()
     program = export_built(model, options)
     seconds = time.perf_counter() - start
     described = describe_program(program)
     with in_options(options.dynamic):
-        more = FORMS[options.form].write(program, job.file, options.backend)
+        more = FORMS[options.form].write(program, job.file, options.writing)
     size = os.path.getsize(job.file)
     return {
         "model": job.model,
@@ -168,34 +180,34 @@ def find_backend(name: str) -> Any:
 # ------------------------------------------------------------------------------------------- forms
 
 
-def _write_pt2(program: ExportedProgram, file: str, backend: str) -> dict[str, Any]:
+def _write_pt2(program: ExportedProgram, file: str, writing: Writing) -> dict[str, Any]:
     save(program, file)
     return {"nodes": sum(count_operators(program).values())}
 
 
-def _write_core(program: ExportedProgram, file: str, backend: str) -> dict[str, Any]:
+def _write_core(program: ExportedProgram, file: str, writing: Writing) -> dict[str, Any]:
     core = program.run_decompositions()
     save(core, file)
     return {"nodes": sum(count_operators(core).values())}
 
 
-def _write_edge(program: ExportedProgram, file: str, backend: str) -> dict[str, Any]:
-    edge = to_edge_transform_and_lower(program, partitioner=find_backend(backend))
+def _write_edge(program: ExportedProgram, file: str, writing: Writing) -> dict[str, Any]:
+    edge = to_edge_transform_and_lower(program, partitioner=find_backend(writing.backend))
     lowered = edge.exported_program()
     data = f"{lowered}\n".encode()
     replace_files({file: lambda opened: opened.write(data)})
     nodes = sum(count_operators(lowered).values())
-    return {"nodes": nodes, "delegated": _share(edge, backend)}
+    return {"nodes": nodes, "delegated": _share(edge, writing.backend)}
 
 
-def _write_pte(program: ExportedProgram, file: str, backend: str) -> dict[str, Any]:
-    edge = to_edge_transform_and_lower(program, partitioner=find_backend(backend))
+def _write_pte(program: ExportedProgram, file: str, writing: Writing) -> dict[str, Any]:
+    edge = to_edge_transform_and_lower(program, partitioner=find_backend(writing.backend))
     executable = edge.to_executable()
     executable.save(file)
     calls = (sum(each["operators"].values()) for each in describe_methods(file).values())
     return {
         "nodes": sum(calls),
-        "delegated": _share(edge, backend),
+        "delegated": _share(edge, writing.backend),
         "arena_bytes": executable.arena_sizes,
     }
 
@@ -204,11 +216,11 @@ def _share(edge: Any, backend: str) -> float | None:
     return round(edge.delegation_report().share, 4) if backend else None
 
 
-def _write_onnx(program: ExportedProgram, file: str, backend: str) -> dict[str, Any]:
+def _write_onnx(program: ExportedProgram, file: str, writing: Writing) -> dict[str, Any]:
     from lostwax.onnx import save as save_onnx
     from lostwax.onnx.saving import count_nodes
 
-    return {"nodes": count_nodes(save_onnx(program, file))}
+    return {"nodes": count_nodes(save_onnx(program, file, **writing.onnx))}
 
 
 FORMS = {
@@ -221,16 +233,18 @@ FORMS = {
 """What can be written. The first with a suffix is what a file of that name becomes."""
 
 
-def lower_file(source: str, output: str | None, asked: str | None, backend: str) -> CommandOutcome:
+def lower_file(
+    source: str, output: str | None, asked: str | None, writing: Writing
+) -> CommandOutcome:
     """Lower the program of a file; if nobody says to what, then to what its name says, `.pte`."""
-    form = choose_form(output or "x.pte", [asked] if asked else [], backend)
+    form = choose_form(output or "x.pte", [asked] if asked else [], writing)
     form = "core" if form == "pt2" and not asked else form
     suffix = FORMS[form].suffix
     file = output or str(Path(Path(source).name).with_suffix(suffix))
     check_output(file, (suffix,))
-    find_backend(backend)
+    find_backend(writing.backend)
     with show_status(f"lowering {source}"), in_options(()):
-        more = FORMS[form].write(load_program(source), file, backend)
+        more = FORMS[form].write(load_program(source), file, writing)
     made = {"source": source, "file": file, "bytes": os.path.getsize(file), **more}
     told = f"{file}: {write_count(made['nodes'], 'operator')}, {write_bytes(made['bytes'])}"
     return CommandOutcome(made, f"{told}{_write_more(made)}")

@@ -61,7 +61,7 @@ def report_model(job: Job[Options]) -> dict[str, Any]:
         constants=options.constants,
         strict=options.strict,
         control_flow=options.control_flow,
-        partitioner=find_backend(options.backend),
+        partitioner=find_backend(options.writing.backend),
     )
     said = (
         replace(each, fix=write_in_options(each.fix, options.dynamic)) for each in found.findings

@@ -23,6 +23,7 @@ _WITHOUT_KERNEL = {
     "Pad": _SHORT,
     "Max": _SHORT,
     "Min": _SHORT,
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), frozenset({torch.bfloat16})),
 }
 """What the standard takes, and onnxruntime does not run."""
 _NONE: frozenset[torch.dtype] = frozenset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from tests.onnx.running import onnxruntime  # where it is not installed, these are skipped
+from tests.onnx.running import onnx, onnxruntime  # where it is not installed, these are skipped
 
 
 @pytest.fixture
@@ -67,3 +67,18 @@ def test_inputs_that_do_not_fit_are_told(lostwax, folder, words, text):
     assert ran.code != 0
     assert text in ran.err
     assert "Traceback" not in ran.err
+
+
+def test_an_opset_is_asked_for(lostwax, folder):
+    assert lostwax("export", "nets.py:tiny", "-o", "a.onnx", "--opset", "18").code == 0
+    assert lostwax("export", "nets.py:tiny", "-o", "a.pt2").code == 0
+    assert lostwax("lower", "a.pt2", "-o", "b.onnx", "--opset", "24").code == 0
+    found = [onnx.load(name).opset_import[0].version for name in ("a.onnx", "b.onnx")]
+    assert found == [18, 24]
+    for words, text in (
+        (("export", "nets.py:tiny", "-o", "c.onnx", "--opset", "5"), "opset=5 cannot be written"),
+        (("lower", "a.pt2", "-o", "b.pte", "--opset", "18"), "--opset is of ONNX files"),
+    ):
+        ran = lostwax(*words)
+        assert ran.code != 0
+        assert text in ran.err

@@ -3,9 +3,9 @@
 from importlib import import_module
 
 _FAMILIES = (
-    "attention", "control", "convolution", "creation", "indexing", "matrix",
-    "normalization", "numbers", "pointwise", "pooling", "quantized", "reductions", "resampling",
-    "shapes", "sorting",
+    "control", "creation", "indexing", "matrix", "nn.attention", "nn.convolution",
+    "nn.normalization", "nn.pooling", "nn.recurrent", "nn.resampling", "numbers", "pointwise",
+    "quantized", "reductions", "shapes", "sorting",
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from lostwax.onnx.values import DTYPES, OnnxTensor, make_shape
 from lostwax.onnx.writer import OnnxWriter, remove_unread
 
 
-def _write_body(
+def write_body(
     on: OnnxWriter, name: str, inputs: Sequence[OnnxTensor], write: Callable[[], Sequence[Any]]
 ) -> ir.Graph:
     """A graph of its own, whose results are what `write` gives."""
@@ -39,7 +39,7 @@ def _own_value(on: OnnxWriter, result: Any, inputs: Sequence[OnnxTensor]) -> Onn
     return made
 
 
-def _new_input(on: OnnxWriter, value: Any, name: str) -> OnnxTensor:
+def _input_like(on: OnnxWriter, value: Any, name: str) -> OnnxTensor:
     """An input of a body that stands for such a value."""
     if isinstance(value, FakeTensor):
         dtype, shape = value.dtype, make_shape(value.fake_type.size)
@@ -47,6 +47,12 @@ def _new_input(on: OnnxWriter, value: Any, name: str) -> OnnxTensor:
         kinds = {torch.SymFloat: torch.float64, float: torch.float64, torch.SymBool: torch.bool,
                  bool: torch.bool}  # fmt: skip
         dtype, shape = kinds.get(type(value), torch.int64), ir.Shape([])
+    return new_input(on, dtype, name, shape)
+
+
+def new_input(
+    on: OnnxWriter, dtype: torch.dtype, name: str, shape: ir.Shape | None = None
+) -> OnnxTensor:
     made = ir.Value(name=on.free_name(name), type=ir.TensorType(DTYPES[dtype]), shape=shape)
     return OnnxTensor(made, dtype)
 
@@ -60,7 +66,7 @@ def cond(
     on: OnnxWriter, pred: Any, on_true: GraphModule, on_false: GraphModule, operands: Any
 ) -> Any:
     branches = [
-        _write_body(on, f"{on.at}_{name}", (), partial(write_graph, on, body, operands))
+        write_body(on, f"{on.at}_{name}", (), partial(write_graph, on, body, operands))
         for name, body in (("then", on_true), ("else", on_false))
     ]
     outputs = branches[0].outputs
@@ -93,8 +99,8 @@ def while_loop(
     kinds = _placeholders(body)[: len(carried)]
     first = [_as_kind(on, each, kind) for each, kind in zip(carried, kinds, strict=True)]
     (begins,) = write_graph(on, condition, [*carried, *more])
-    turn, alive = _new_input(on, 0, f"{on.at}_turn"), _new_input(on, True, f"{on.at}_alive")
-    inputs = [_new_input(on, kind, f"{on.at}_in_{i}") for i, kind in enumerate(kinds)]
+    turn, alive = _input_like(on, 0, f"{on.at}_turn"), _input_like(on, True, f"{on.at}_alive")
+    inputs = [_input_like(on, kind, f"{on.at}_in_{i}") for i, kind in enumerate(kinds)]
 
     def write() -> list[Any]:
         made = write_graph(on, body, [*inputs, *more])
@@ -102,7 +108,7 @@ def while_loop(
         (goes_on,) = write_graph(on, condition, [*made, *more])
         return [on.condition(_drop_dims(on, goes_on)), *made]
 
-    graph = _write_body(on, f"{on.at}_body", [turn, alive, *inputs], write)
+    graph = write_body(on, f"{on.at}_body", [turn, alive, *inputs], write)
     return on.several(
         "Loop",
         None,
@@ -140,10 +146,8 @@ def map_rows(on: OnnxWriter, body: GraphModule, rows: Any, more: Any = ()) -> An
 def _scan(on: OnnxWriter, body: GraphModule, carried: Any, rows: Any, more: Any) -> Any:
     kinds = _placeholders(body)[: len(carried) + len(rows)]
     first = [_as_kind(on, *pair) for pair in zip(carried, kinds, strict=False)]
-    inputs = [_new_input(on, kind, f"{on.at}_in_{i}") for i, kind in enumerate(kinds)]
-    graph = _write_body(
-        on, f"{on.at}_body", inputs, lambda: write_graph(on, body, [*inputs, *more])
-    )
+    inputs = [_input_like(on, kind, f"{on.at}_in_{i}") for i, kind in enumerate(kinds)]
+    graph = write_body(on, f"{on.at}_body", inputs, lambda: write_graph(on, body, [*inputs, *more]))
     return on.several(
         "Scan",
         *first,
@@ -162,13 +166,13 @@ def associative_scan(on: OnnxWriter, body: GraphModule, rows: Any, more: Any = (
     heads = [on.Slice(x, at, on.ints(1), at) for x in rows]
     tails = [on.Slice(x, on.ints(1), on.ints(2**63 - 1), at) for x in rows]
     kinds = _placeholders(body)[: 2 * len(rows)]
-    inputs = [_new_input(on, kind, f"{on.at}_in_{i}") for i, kind in enumerate(kinds)]
+    inputs = [_input_like(on, kind, f"{on.at}_in_{i}") for i, kind in enumerate(kinds)]
 
     def write() -> list[Any]:
         made = write_graph(on, body, [*inputs, *more])
         return [*made, *made]
 
-    graph = _write_body(on, f"{on.at}_body", inputs, write)
+    graph = write_body(on, f"{on.at}_body", inputs, write)
     made = on.several(
         "Scan",
         *[on.Squeeze(x, at) for x in heads],

@@ -1,0 +1,1 @@
+"""How operators of neural networks are written in ONNX."""

@@ -20,7 +20,14 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 EXECUTORCH = "executorch==1.5.1"
-LIBRARIES = ["", "_threadpool", "_kernels_optimized", "_kernels_quantized", "_backend_xnnpack"]
+LIBRARIES = [
+    "",
+    "_threadpool",
+    "_etdump",
+    "_kernels_optimized",
+    "_kernels_quantized",
+    "_backend_xnnpack",
+]
 THEIRS, OURS = "libexecutorch", "liblostwaxrun"  # as long as the other: written over it
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lostwax_run.description import Spec
     from lostwax_run.errors import FileError, InputError, MissingError, RunError
+    from lostwax_run.file import Trace
     from lostwax_run.program import Method, Program, get_threads, set_threads
 
 __version__ = "0.2.0.dev0"
@@ -27,11 +28,12 @@ __all__ = [
     "Program",
     "RunError",
     "Spec",
+    "Trace",
     "get_threads",
     "set_threads",
 ]
 
-_PLACES = {"Spec": "description", "Method": "program", "Program": "program"}
+_PLACES = {"Spec": "description", "Method": "program", "Program": "program", "Trace": "file"}
 _PLACES |= {"get_threads": "program", "set_threads": "program"}
 
 

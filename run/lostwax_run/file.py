@@ -8,11 +8,11 @@ import mmap
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from lostwax_run.checks import check_program, check_weights
 from lostwax_run.description import Description, describe
-from lostwax_run.errors import FileError, MissingError, RunError
+from lostwax_run.errors import FileError, InputError, MissingError, RunError
 from lostwax_run.runtime import DONE, last_problem, load_library
 
 AnyFile = str | os.PathLike[str] | bytes | bytearray | memoryview
@@ -67,11 +67,29 @@ class File:
             self._library.run_close(handle)
 
 
-class Session:
-    """The memory of one use of a file, and the methods that are loaded into it."""
+class Trace(NamedTuple):
+    """What methods did, in ExecuTorch's form."""
 
-    def __init__(self, file: File, alone: bool) -> None:
-        self.file, self.alone = file, alone
+    dump: bytes
+    """The ETDump: when each instruction began and ended, also those of delegates."""
+    values: bytes
+    """What instructions computed, where the dump refers to it; empty if it was not asked for."""
+
+
+class Session:
+    """The memory of one use of a file, and the methods that are loaded into it. If it is traced,
+    they note what they do, and keep so many bytes of what they compute."""
+
+    def __init__(
+        self, file: File, alone: bool, traced: bool = False, traced_bytes: int = 0
+    ) -> None:
+        self.file, self.alone, self.traced = file, alone, traced
+        self.traced_bytes = traced_bytes
+        if traced_bytes < 0 or (traced_bytes and not traced):
+            raise InputError(
+                f"traced_bytes={traced_bytes} with traced={traced}\n"
+                "  instead: traced=True, and how many bytes of values are kept, or 0"
+            )
         self.lock = threading.Lock()
         self._library = load_library()
         self._handle = ctypes.c_void_p()
@@ -83,7 +101,8 @@ class Session:
         if name not in self._methods:
             if not self._handle:
                 begin = self._library.run_begin
-                _require(begin(self.file.handle, self.alone, ctypes.byref(self._handle)), RunError)
+                how = self.alone, self.traced, self.traced_bytes
+                _require(begin(self.file.handle, *how, ctypes.byref(self._handle)), RunError)
             methods = self.file.methods
             shares = len(methods[name].arenas) > 1
             for each in methods.values():
@@ -97,6 +116,24 @@ class Session:
         load = self._library.run_load
         _require(load(self._handle, method.name.encode(), ctypes.byref(handle)), FileError)
         return handle
+
+    def take_trace(self) -> Trace:
+        """What was noted. With it the session ends."""
+        if not self.traced or not self._handle:
+            raise RunError(
+                "nothing was traced\n  instead: Program(file, traced=True), calls, take_trace()"
+            )
+        dump, values = ctypes.c_void_p(), ctypes.c_void_p()
+        size, room = ctypes.c_size_t(), ctypes.c_size_t()
+        places = map(ctypes.byref, (dump, size, values, room))
+        _require(self._library.run_trace(self._handle, *places), RunError)
+        found = Trace(
+            ctypes.string_at(dump.value or 0, size.value),
+            ctypes.string_at(values.value or 0, room.value),
+        )
+        self._library.run_free(dump)
+        self.close()
+        return found
 
     def close(self) -> None:
         """Give all memory back; the next call begins anew."""

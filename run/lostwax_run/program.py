@@ -12,7 +12,7 @@ from typing import Any
 from lostwax_run.arrays import make_rows, prepare_input, prepare_result
 from lostwax_run.description import Description, Spec
 from lostwax_run.errors import InputError, RunError
-from lostwax_run.file import AnyFile, File, Session
+from lostwax_run.file import AnyFile, File, Session, Trace
 from lostwax_run.runtime import DONE, STOPPED, last_problem, load_library
 
 
@@ -75,16 +75,23 @@ class Program:
     shapes that `program.methods["forward"].inputs` says, and return lists of arrays. They keep
     their state from call to call, and share it as the file says. `weights` is the `.ptd` file with
     weights; that of a path may be beside it, `m.ptd` for `m.pte`. Threads that call one program
-    take turns. With `alone=True` a call computes in its thread only.
+    take turns. With `alone=True` a call computes in its thread only. With `traced=True` calls note
+    how long each instruction takes, for `take_trace`, and `traced_bytes` of what they compute.
     """
 
     def __init__(
-        self, file: AnyFile, weights: AnyFile | None = None, *, alone: bool = False
+        self,
+        file: AnyFile,
+        weights: AnyFile | None = None,
+        *,
+        alone: bool = False,
+        traced: bool = False,
+        traced_bytes: int = 0,
     ) -> None:
-        self._begin(File(file, weights), alone)
+        self._begin(File(file, weights), alone, traced, traced_bytes)
 
-    def _begin(self, file: File, alone: bool) -> None:
-        self._session = Session(file, alone)
+    def _begin(self, file: File, alone: bool, traced: bool = False, traced_bytes: int = 0) -> None:
+        self._session = Session(file, alone, traced, traced_bytes)
         described = file.methods
         self._described = described
         self._methods: dict[str, Method] = {}
@@ -133,6 +140,11 @@ class Program:
     def run(self, *inputs: Any, method: str = "forward") -> list[Any]:
         """Call a method by its name, whatever that is."""
         return self._find(self.describe(method).name)(*inputs)
+
+    def take_trace(self) -> Trace:
+        """What the calls of a traced program did, as an ETDump. State is then as at the start."""
+        with self._session.lock:
+            return self._session.take_trace()
 
     def reset(self) -> None:
         """State as it was at the start. Memory is given back until the next call."""

@@ -34,6 +34,7 @@ class Value(ctypes.Structure):
 _HANDLE = ctypes.c_void_p
 _PLACE = ctypes.POINTER(ctypes.c_void_p)
 _SIZE = ctypes.c_size_t
+_SIZES = ctypes.POINTER(_SIZE)
 _FUNCTIONS = {
     "run_problem": (ctypes.c_char_p, ()),
     "run_start": (None, ()),
@@ -43,11 +44,13 @@ _FUNCTIONS = {
     "run_set_threads": (ctypes.c_bool, (ctypes.c_uint32,)),
     "run_open": (ctypes.c_int, (_HANDLE, _SIZE, _HANDLE, _SIZE, _PLACE)),
     "run_close": (None, (_HANDLE,)),
-    "run_begin": (ctypes.c_int, (_HANDLE, ctypes.c_bool, _PLACE)),
+    "run_begin": (ctypes.c_int, (_HANDLE, ctypes.c_bool, ctypes.c_bool, _SIZE, _PLACE)),
     "run_end": (None, (_HANDLE,)),
     "run_load": (ctypes.c_int, (_HANDLE, ctypes.c_char_p, _PLACE)),
     "run_unload": (None, (_HANDLE,)),
     "run_call": (ctypes.c_int, (_HANDLE, _HANDLE, _SIZE, _HANDLE, _SIZE)),
+    "run_trace": (ctypes.c_int, (_HANDLE, _PLACE, _SIZES, _PLACE, _SIZES)),
+    "run_free": (None, (_HANDLE,)),
 }
 
 

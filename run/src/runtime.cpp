@@ -4,6 +4,7 @@
 // No exception and no abort of the runtime leaves a function of this file: a call that fails says so
 // by its result, and `run_problem` says why. Must not know Python, nor check what Python has checked.
 
+#include <executorch/devtools/etdump/etdump_flatcc.h>
 #include <executorch/extension/data_loader/buffer_data_loader.h>
 #include <executorch/extension/flat_tensor/flat_tensor_data_map.h>
 #include <executorch/extension/memory_allocator/malloc_memory_allocator.h>
@@ -134,6 +135,16 @@ struct Session {
   File& file;
   bool alone;  // calls stay in their thread
   std::vector<Arena> shared;
+  std::optional<executorch::etdump::ETDumpGen> tracer;  // of what its methods do
+  Arena values;                                         // what they computed, if that is traced
+
+  et::Error trace(size_t room) {
+    tracer.emplace();
+    if (room == 0) return et::Error::Ok;
+    if (!values.allocate(room)) return et::Error::MemoryAllocationFailed;
+    tracer->set_event_tracer_debug_level(et::EventTracerDebugLogLevel::kIntermediateOutputs);
+    return tracer->set_debug_buffer(values.span).error();
+  }
 
   et::Error allocate_shared() {
     std::vector<size_t> sizes;
@@ -202,7 +213,8 @@ et::Error load_method(Session& session, const char* name, Method& made) {
   RUN_TRY(backends.set_options("XnnpackBackend", options.view()));
   const et::NamedDataMap* weights = session.file.weights ? &*session.file.weights : nullptr;
   InThread here(session.alone);
-  auto loaded = program.load_method(name, &*made.manager, nullptr, weights, &backends);
+  auto* tracer = session.tracer ? &*session.tracer : nullptr;
+  auto loaded = program.load_method(name, &*made.manager, tracer, weights, &backends);
   RUN_TRY(loaded.error());
   made.method.emplace(std::move(*loaded));
   return et::Error::Ok;
@@ -321,10 +333,12 @@ void run_close(File* file) {
   guard([&] { return delete file, et::Error::Ok; });
 }
 
-int run_begin(File* file, bool alone, Session** session) {
+// `traced`: its methods note what they do, and `room` bytes of what they compute, in an ETDump.
+int run_begin(File* file, bool alone, bool traced, size_t room, Session** session) {
   return guard([&]() -> et::Error {
     auto made = std::make_unique<Session>(*file, alone);
     RUN_TRY(made->allocate_shared());
+    if (traced) RUN_TRY(made->trace(room));
     *session = made.release();
     return et::Error::Ok;
   });
@@ -358,6 +372,19 @@ int run_call(Method* method, Value* inputs, size_t count, Value* results, size_t
     return et::Error::Ok;
   });
 }
+
+// The ETDump of a traced session, and the values that it speaks of. It ends there: methods that are
+// called again write no more. The dump is the caller's, who gives it back with `run_free`.
+int run_trace(Session* session, void** dump, size_t* size, const void** values, size_t* room) {
+  return guard([&]() -> et::Error {
+    auto found = session->tracer->get_etdump_data();
+    *dump = found.buf, *size = found.size;
+    *values = session->values.span.data(), *room = session->values.span.size();
+    return et::Error::Ok;
+  });
+}
+
+void run_free(void* dump) { std::free(dump); }
 
 }  // extern "C"
 #pragma GCC visibility pop

@@ -182,24 +182,23 @@ def test_an_operator_is_taken_and_computes_as_eager(name: str, function: Any, x:
     compare(module, lowered, [(x,)])
 
 
-def read_kinds(lowered: lostwax.EdgeProgramManager, monkeypatch: Any) -> list[str]:
+def read_kinds(lowered: lostwax.EdgeProgramManager) -> list[str]:
     """The kinds of the nodes in the payload."""
-    monkeypatch.setattr(tables, "TABLES", TABLES)
     ((_, delegate),) = find_delegates(lowered.exported_program().graph)
-    reader = tables.TableReader(delegate.processed_bytes[32:])
+    reader = tables.TableReader(delegate.processed_bytes[32:], TABLES)
     root = reader.number("u32", 0, "the graph")
     graph = reader.table(root, "XNNGraph", "the graph", 0)
     return [node["xnode_union"][""] for node in graph["xnodes"]]
 
 
-def test_layers_norms_and_limits_are_one_node(monkeypatch) -> None:
+def test_layers_norms_and_limits_are_one_node() -> None:
     block = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
     lowered = lower(nn.Sequential(block, block, nn.MaxPool2d(2)).eval(), (IMAGE,))
-    assert read_kinds(lowered, monkeypatch) == [
+    assert read_kinds(lowered) == [
         *("XNNStaticTranspose", "XNNConv2d", "XNNConv2d", "XNNMaxPooling2d", "XNNStaticTranspose"),
     ]
     layers = nn.Sequential(nn.Linear(9, 4), nn.ReLU(), nn.Linear(4, 2))
-    assert read_kinds(lower(layers, (SIGNAL,)), monkeypatch) == ["XNNFullyConnected"] * 2
+    assert read_kinds(lower(layers, (SIGNAL,))) == ["XNNFullyConnected"] * 2
 
 
 REASONS: dict[str, tuple[Any, str]] = {

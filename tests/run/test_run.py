@@ -26,7 +26,7 @@ def test_the_wheel_holds_what_it_links(installed: Installed) -> None:
     with zipfile.ZipFile(installed.wheel) as archive:
         sizes = {info.filename: info.file_size for info in archive.infolist()}
     libraries = {name.rpartition("/")[2] for name in sizes if name.endswith(".so")}
-    assert len(libraries) == 6
+    assert len(libraries) == 7
     for name in libraries:
         listed = subprocess.run(
             ["readelf", "-d", installed.site / "lostwax_run" / "lib" / name],
@@ -115,6 +115,13 @@ def test_what_a_file_says(used: dict[str, Any]) -> None:
             "'forward' needs the backend OtherpuBackend, which lostwax_run has not",
         ),
         ("another kernel", "needs kernels mine::linear.out, which lostwax_run has not"),
+        (
+            "not traced",
+            "nothing was traced\n  instead: Program(file, traced=True), calls, take_trace()",
+        ),
+        ("nothing traced", "nothing was traced"),
+        ("too small", "Ran out of space to store intermediate outputs"),
+        ("no values", "traced_bytes=64 with traced=False\n  instead: traced=True"),
     ],
 )
 def test_an_error_says_what_is_wrong(used: dict[str, Any], what: str, text: str) -> None:
@@ -124,6 +131,11 @@ def test_an_error_says_what_is_wrong(used: dict[str, Any], what: str, text: str)
 def test_state_is_that_of_a_session(used: dict[str, Any]) -> None:
     assert used["state"] == [4, 6]
     assert used["fresh state"] == used["reset"] == [3, 4]
+
+
+@pytest.mark.parametrize("what", ["traced", "traced again", "traced values"])
+def test_calls_can_be_traced(used: dict[str, Any], what: str) -> None:
+    assert used[what] is True
 
 
 @pytest.mark.parametrize("what", ["owned", "transposed", "spread", "unaligned", "mapped"])

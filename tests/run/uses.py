@@ -21,7 +21,8 @@ from lostwax_run import Program
 
 def main(folder: Path) -> None:
     results: dict[str, Any] = {}
-    for use in (describe, refuse, damage, keep_state, own_results, lay_out, run_threads, map_batch):
+    uses = [describe, refuse, damage, keep_state, own_results, lay_out, run_threads, map_batch]
+    for use in [*uses, trace]:
         results |= use(folder)
     results["size"] = sum(f.stat().st_size for f in Path(lostwax_run.__file__).parent.rglob("*"))
     print(json.dumps(results, default=str))
@@ -148,6 +149,28 @@ def run_threads(folder: Path, calls: int = 1000) -> dict[str, Any]:
     before = resident()
     run(calls)
     return {"wrong results": wrong, "grown": resident() - before}
+
+
+def trace(folder: Path) -> dict[str, Any]:
+    """What a traced program gives: the same results, and an ETDump of its calls."""
+    plain, file = Program(folder / "decoder.pte"), folder / "decoder.pte"
+    given = numpy.array([1]), numpy.array([3])
+    traced = Program(file, traced=True)
+    same = [bool((traced.forward(*given)[0] == plain.forward(*given)[0]).all()) for _ in range(2)]
+    dump = traced.take_trace()
+    traced.forward(*given)
+    with_values = Program(file, traced=True, traced_bytes=1 << 20)
+    with_values.forward(*given)
+    small = Program(file, traced=True, traced_bytes=64)
+    return {
+        "traced": all(same) and dump.dump[8:12] == b"ED00" and dump.values == b"",
+        "traced again": len(traced.take_trace().dump) < len(dump.dump),
+        "traced values": any(with_values.take_trace().values),
+        "not traced": tell(plain.take_trace),
+        "nothing traced": tell(traced.take_trace),
+        "too small": tell(small.forward, *given),
+        "no values": tell(Program, file, traced_bytes=64),
+    }
 
 
 def resident() -> int:

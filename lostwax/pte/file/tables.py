@@ -7,10 +7,11 @@ program needs. Must not know what the tables mean.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 from lostwax.errors import LoadError
-from lostwax.pte.file.schema import SCALARS, TABLES
+from lostwax.pte.file.schema import SCALARS, TABLES, Fields
 
 MOST_TABLES = 4_000_000
 MOST_ITEMS = 16_000_000
@@ -21,10 +22,17 @@ _ABSENT: dict[str, Any] = {**dict.fromkeys(SCALARS, 0), "bool": False}
 
 
 class TableReader:
-    """Reads tables of one file."""
+    """Reads tables of one file. `absent` says what fields are that are not there, by their names,
+    if that is not 0."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        tables: Mapping[str, Fields] = TABLES,
+        absent: Mapping[str, Any] | None = None,
+    ) -> None:
         self.data = data
+        self.forms, self.absent = tables, absent or {}
         self.end = len(data)
         """Where the tables end; behind them are segments."""
         self.tables = 0
@@ -49,7 +57,7 @@ class TableReader:
         self._require(vtable, size, what)
         found: dict[str, Any] = {"": name}
         slot = 0
-        for field, kind in TABLES[name]:
+        for field, kind in self.forms[name]:
             place = f"{field} of {what}"
             where = self._slot(vtable, size, slot)
             if kind[0] == "|":
@@ -57,7 +65,7 @@ class TableReader:
                 found[field] = self._union(at, where, value, kind, place, depth)
                 slot += 1
             elif not where:
-                found[field] = _ABSENT.get(kind)
+                found[field] = self.absent.get(field, _ABSENT.get(kind))
             else:
                 found[field] = self._field(at + where, kind, place, depth)
             slot += 1

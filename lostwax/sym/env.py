@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import lcm
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from lostwax import logs
 from lostwax.branches import RAISES, MergeSite
@@ -35,6 +35,7 @@ from lostwax.sym.text.show import show
 from lostwax.sym.undecided import FAILING, Kinds, refuse_branch, refuse_caught, refuse_integer
 from lostwax.sym.world import ExprsByForm
 
+T = TypeVar("T")
 _REASONS = {
     "branch": "the trace follows the example",
     "check": "the program checks it",
@@ -103,9 +104,7 @@ class ShapeEnv:
         """Symbols that stand for a number that two ways have left, and where these join."""
         self.strides: dict[tuple[Any, ...], Any] = facts.new_memo()
         """Row-major strides, by size."""
-        # kept for others: the floats of `real.py`, and what a layer above shows for all this
-        self.reals: Any = None
-        self.face: Any = None
+        self._companions: dict[Any, Any] = {}
         self._axioms: list[Condition] = []
         self._backed = self._unbacked = 0
 
@@ -113,6 +112,14 @@ class ShapeEnv:
     def steps(self) -> int:
         """The work that all of this has cost so far."""
         return self.algebra.steps
+
+    def companion(self, make: Callable[[ShapeEnv], T]) -> T:
+        """What others keep of this environment, made once: the floats of `real.py`, what torch
+        sees in its place."""
+        found: T | None = self._companions.get(make)
+        if found is None:
+            found = self._companions[make] = make(self)
+        return found
 
     # ---- symbols and facts
 

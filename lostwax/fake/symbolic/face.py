@@ -36,10 +36,7 @@ MISREAD = re.compile("u|zf|zuf", re.IGNORECASE)
 
 def torch_shape_env(env: ShapeEnv) -> TorchShapeEnvAdapter:
     """The one face of an environment: torch compares them by identity."""
-    if env.face is None:
-        env.face = TorchShapeEnvAdapter(env)
-    assert isinstance(env.face, TorchShapeEnvAdapter)
-    return env.face
+    return env.companion(TorchShapeEnvAdapter)
 
 
 class TorchShapeEnvAdapter:

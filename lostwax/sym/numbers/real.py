@@ -54,7 +54,7 @@ class Definition(NamedTuple):
 class Reals:
     """The reals of one environment: equal is identical, and an integer made of one is made once."""
 
-    def __init__(self) -> None:
+    def __init__(self, env: ShapeEnv) -> None:
         self.made: dict[tuple[Any, ...], Real] = {}
         self.integers: dict[Definition, Expr] = {}
         self.definitions: dict[Symbol, Definition] = {}
@@ -173,7 +173,7 @@ def ratio(env: ShapeEnv, above: Size, below: Size) -> Number:
     """`above / below`, in lowest terms as far as structure shows them; the caller has excluded zero
     below."""
     above, below = current(above), current(below)
-    found = _reals_of(env).made.get(("ratio", (above, below)))
+    found = env.companion(Reals).made.get(("ratio", (above, below)))
     if found is not None:
         return found
     exact = quotient(above, below)
@@ -200,7 +200,7 @@ def real_symbol(env: ShapeEnv, name: str, origin: str | None) -> Real:
 
 def unbacked_real(env: ShapeEnv, origin: str) -> Real:
     """The value of a float tensor: `origin` says what asked for it."""
-    reals = _reals_of(env)
+    reals = env.companion(Reals)
     reals.unbacked += 1
     return real_symbol(env, f"f{reals.unbacked - 1}", origin)
 
@@ -216,12 +216,12 @@ def divide(a: Size, b: Size) -> Number:
 
 def definition(symbol: Symbol) -> Definition | None:
     """What an integer symbol that came out of a tree of floats stands for."""
-    return _reals_of(symbol.expr.env).definitions.get(symbol)
+    return symbol.expr.env.companion(Reals).definitions.get(symbol)
 
 
 def defined_integers(env: ShapeEnv) -> list[Symbol]:
     """All such symbols, in the order in which they were made."""
-    return list(_reals_of(env).definitions)
+    return list(env.companion(Reals).definitions)
 
 
 def apply(op: str, *args: Number) -> Number:
@@ -272,7 +272,7 @@ def extremum(op: str, a: Number, b: Number) -> Number:
 
 
 def _make(env: ShapeEnv, op: str, args: tuple[Any, ...], hint: float | None) -> Real:
-    made = _reals_of(env).made
+    made = env.companion(Reals).made
     found = made.get((op, args))
     if found is None:
         found = made[op, args] = Real(env, op, args, hint)
@@ -281,7 +281,7 @@ def _make(env: ShapeEnv, op: str, args: tuple[Any, ...], hint: float | None) -> 
 
 def _make_integer(env: ShapeEnv, what: Definition) -> Expr:
     """The symbol for an integer that only floats can compute."""
-    reals = _reals_of(env)
+    reals = env.companion(Reals)
     found = reals.integers.get(what)
     if found is None:
         if what.op in _ROUNDING:
@@ -321,13 +321,6 @@ def _find_leaves(x: Any) -> Iterable[Real]:
         else:
             for part in x.args:
                 yield from _find_leaves(part)
-
-
-def _reals_of(env: ShapeEnv) -> Reals:
-    if env.reals is None:
-        env.reals = Reals()
-    assert isinstance(env.reals, Reals)
-    return env.reals
 
 
 def _find_env(numbers: tuple[Number, ...]) -> ShapeEnv | None:

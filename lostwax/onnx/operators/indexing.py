@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import onnx_ir as ir
 import torch
 
 from lostwax.onnx.operators.shapes import broadcast, permute
+from lostwax.onnx.patterns.fusions import find_maker, is_number, read_constant
 from lostwax.onnx.table import NotWritten, translation
 from lostwax.onnx.values import OnnxTensor
 from lostwax.onnx.writer import OnnxWriter, Operand
@@ -143,6 +145,12 @@ def index_put(
         return on.Where(indices[0], values, self)
     given = _split_masks(on, self, indices)
     dims = [d for d, each in enumerate(given) if each is not None]
+    places = given[dims[0]]
+    if len(dims) == 1 and places is not None and places.type is not None and places.rank < 2:
+        rows = _lay_rows(on, self, dims[0], places, values)
+        return _write_rows(
+            on, self, dims[0], places, rows, "add" if accumulate else None, from_end=True
+        )
     rest = [d for d in range(self.rank) if d not in dims]
     order = [*dims, *rest]
     front = permute(on, self, order)
@@ -158,6 +166,15 @@ def index_put(
     )
     back = [order.index(d) for d in range(self.rank)]
     return made if back == sorted(back) else on.Transpose(made, perm=back)
+
+
+def _lay_rows(
+    on: OnnxWriter, self: OnnxTensor, dim: int, places: OnnxTensor, values: OnnxTensor
+) -> OnnxTensor:
+    """Values for rows of a dim, for each place one."""
+    before, after = self.size[:dim], self.size[dim + 1 :]
+    rows = broadcast(on, values, (*before, *places.size, *after))
+    return rows if places.rank else on.Unsqueeze(rows, on.ints(dim))
 
 
 def _is_mask(each: OnnxTensor | None, self: OnnxTensor) -> bool:
@@ -270,20 +287,72 @@ def _write_rows(
     index: OnnxTensor,
     source: OnnxTensor,
     reduction: str | None,
+    from_end: bool = False,
 ) -> OnnxTensor:
+    """Rows of a dim, of which only those that the index names are written; it may count some from
+    the end."""
     if not self.rank:
-        raise NotWritten("it has no dims", "use torch.where")
+        x, rows = (on.Reshape(each, on.ints(-1)) for each in (self, source))
+        made = on.ScatterND(x, on.Reshape(index, on.ints(-1, 1)), rows, reduction=reduction)
+        return on.Squeeze(made, on.ints(0))
     dim = dim % self.rank
-    order = [dim, *(d for d in range(self.rank) if d != dim)]
-    places = on.Reshape(index, on.ints(-1, 1))
-    front, rows = (permute_all(on, x, order) for x in (self, source))
-    made = on.ScatterND(front, places, rows, reduction=reduction)
-    back = [order.index(d) for d in range(self.rank)]
-    return made if back == sorted(back) else on.Transpose(made, perm=back)
+    start = None if reduction or on.opset < _WITH_CACHES else _find_first(on, index.value)
+    if start is not None and (start.constant is not None or not from_end):
+        at = on.ints(int(start.constant)) if start.constant is not None else None
+        return write_from(on, self, source, dim, at or on.Reshape(start, on.ints(1)))
+    if dim == 0:
+        return on.ScatterND(self, on.Reshape(index, on.ints(-1, 1)), source, reduction=reduction)
+    shape = [-1 if d == dim else 1 for d in range(self.rank)]
+    places = on.Expand(on.Reshape(index, on.ints(*shape)), on.Shape(source))
+    return on.ScatterElements(self, places, source, axis=dim, reduction=reduction)
 
 
-def permute_all(on: OnnxWriter, x: OnnxTensor, order: list[int]) -> OnnxTensor:
-    return x if order == sorted(order) else on.Transpose(x, perm=order)
+_WITH_CACHES = 24
+"""The opset from which on `TensorScatter` is there."""
+
+
+def write_from(
+    on: OnnxWriter, self: OnnxTensor, rows: OnnxTensor, dim: int, start: OnnxTensor
+) -> OnnxTensor:
+    """Rows of a dim, one behind the other from a place on, a list of one number. Runtimes write
+    them where the tensor lies if nobody else reads it."""
+    first = None if start.constant is not None and not start.constant.any() else start
+    if dim == 0:  # the first dim of the operator is a batch
+        x, y = (on.Unsqueeze(each, on.ints(0)) for each in (self, rows))
+        return on.Squeeze(on.TensorScatter(x, y, first, axis=1), on.ints(0))
+    if first is not None:
+        first = on.Expand(first, on.shape(self.size[:1]))
+    return on.TensorScatter(self, rows, first, axis=dim)
+
+
+def _find_first(on: OnnxWriter, value: ir.Value | None) -> OnnxTensor | None:
+    """The first of places that lie one behind the other; None if they do not."""
+    data = read_constant(value)
+    if data is not None:
+        first = int(data[0]) if data.dim() == 1 and data.numel() else -1
+        steps = torch.arange(first, first + data.numel(), dtype=data.dtype)
+        return on.constant(first, torch.int64) if first >= 0 and data.equal(steps) else None
+    places = find_maker(value, "Range")
+    if places is not None and is_number(places.inputs[2], 1):
+        return _take(on, places.inputs[0])
+    total = find_maker(value, "Add")
+    for x, y in () if total is None else (total.inputs, total.inputs[::-1]):
+        begin, added = _find_first(on, x), _take(on, y)
+        is_alone = added is not None and added.type is not None and not added.type.size
+        if begin is not None and added is not None and is_alone:
+            return added if is_number(begin, 0) else on.Add(begin, added)
+    return None
+
+
+def _take(on: OnnxWriter, value: ir.Value | None) -> OnnxTensor | None:
+    if value is None or value.dtype is not ir.DataType.INT64:
+        return None
+    data = read_constant(value)
+    return (
+        on.constant(data)
+        if data is not None
+        else OnnxTensor(value, torch.int64, on.types.get(value))
+    )
 
 
 @translation("select_scatter")
@@ -292,9 +361,15 @@ def select_scatter(
 ) -> OnnxTensor:
     dim = dim % self.rank
     row = on.Unsqueeze(on.cast(src, self.dtype), on.ints(dim))
-    if isinstance(index, int) and index < 0:
-        index = self.size[dim] + index
-    return _put_slice(on, self, row, dim, index, index + 1)
+    if isinstance(index, int):
+        index = index if index >= 0 else self.size[dim] + index
+        return _put_slice(on, self, row, dim, index, index + 1)
+    place = on.size(index)
+    if known(index >= 0) is not True:  # it may count from the end
+        place = on.Mod(place, on.size(self.size[dim]))
+    if on.opset >= _WITH_CACHES:
+        return write_from(on, self, row, dim, place)
+    return _write_rows(on, self, dim, place, row, None)
 
 
 @translation("slice_scatter")
@@ -315,7 +390,10 @@ def slice_scatter(
     if step == 1 and begin is not None and stop is not None:
         if begin == 0 and stop == size:
             return src
-        return _put_slice(on, self, src, dim, begin, stop)
+        if isinstance(begin, int) or on.opset >= _WITH_CACHES:
+            return _put_slice(on, self, src, dim, begin, stop)
+        rows = on.Range(on.scalar(begin), on.scalar(stop), on.constant(1))
+        return _write_rows(on, self, dim, rows, src, None)
     every = on.Range(on.constant(0), on.scalar(size), on.constant(1))
     rows = on.Slice(every, on.size(first), on.size(last), on.ints(0), on.ints(step))
     return _write_rows(on, self, dim, rows, src, None)
@@ -337,6 +415,8 @@ def _put_slice(
     on: OnnxWriter, self: OnnxTensor, src: OnnxTensor, dim: int, start: Size, end: Size
 ) -> OnnxTensor:
     """What is before, what is put there, what is after."""
+    if on.opset >= _WITH_CACHES:
+        return write_from(on, self, src, dim, on.size(start))
     axis = on.ints(dim)
     parts = [src]
     if start != 0:

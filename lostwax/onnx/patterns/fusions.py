@@ -37,7 +37,7 @@ def _read_ints(value: ir.Value | None) -> list[int] | None:
     return None if data is None or data.dtype is not torch.int64 else data.tolist()
 
 
-def _is_number(x: OnnxTensor | ir.Value | None, number: float) -> bool:
+def is_number(x: OnnxTensor | ir.Value | None, number: float) -> bool:
     """Is it this number, without dimensions?"""
     data = read_constant(x.value if isinstance(x, OnnxTensor) else x)
     return data is not None and data.dim() == 0 and data.item() == number
@@ -49,12 +49,12 @@ def _is_number(x: OnnxTensor | ir.Value | None, number: float) -> bool:
 @simplification("Mul")
 def without_one(on: OnnxWriter, given: Given, _: Attributes) -> OnnxTensor | None:
     x, y = given
-    return x if _is_number(y, 1) else y if _is_number(x, 1) else None
+    return x if is_number(y, 1) else y if is_number(x, 1) else None
 
 
 @simplification("Div")
 def by_one(on: OnnxWriter, given: Given, _: Attributes) -> OnnxTensor | None:
-    return given[0] if _is_number(given[1], 1) else None
+    return given[0] if is_number(given[1], 1) else None
 
 
 @simplification("Add")
@@ -63,13 +63,13 @@ def plus_nothing(on: OnnxWriter, given: Given, _: Attributes) -> OnnxTensor | No
     x, y = given
     if x.dtype.is_floating_point:
         return None
-    return x if _is_number(y, 0) else y if _is_number(x, 0) else None
+    return x if is_number(y, 0) else y if is_number(x, 0) else None
 
 
 @simplification("And")
 def and_true(on: OnnxWriter, given: Given, _: Attributes) -> OnnxTensor | None:
     x, y = given
-    return x if _is_number(y, True) else y if _is_number(x, True) else None
+    return x if is_number(y, True) else y if is_number(x, True) else None
 
 
 @simplification("Unsqueeze")

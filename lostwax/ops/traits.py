@@ -168,6 +168,14 @@ class Trait(Enum):
     BEFORE_NUMPY = auto()
     """`x.numpy()` calls it before it reads the data."""
 
+    # -------------------------------------------------------------------------------- collectives
+
+    COMMUNICATES = auto()
+    """All processes of a group run it together, in the same order. What it returns is there after
+    a wait."""
+    WAITS = auto()
+    """It returns its argument when what a collective writes there has arrived."""
+
     # --------------------------------------------------------------------------------------- checks
 
     ASSERTS = auto()

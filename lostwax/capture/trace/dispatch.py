@@ -50,7 +50,7 @@ from lostwax.fake.mode import FakeTensorMode, functional
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.write import check_fits, flatten
 from lostwax.ir.run.conditions.answers import answer
-from lostwax.ir.trace.log import Value
+from lostwax.ir.trace.log import Value, new_value
 from lostwax.ir.trace.views import track_views
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, Ways, aten, choose, operator
@@ -257,6 +257,17 @@ def _record_nondifferentiable(
     """As `record_by_rule`, but no gradient flows through the step."""
     with tracer.assume_grad(False):
         return record_by_rule(tracer, record, args, kwargs)
+
+
+def _record_wait(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """It returns its argument: what is read of that from here on has arrived. An input keeps its
+    value, whoever gave it knows what it is."""
+    target = tracer.adopt(args[0])
+    step = tracer.add_step(record.overload, (target,), {})
+    step.result = value = new_value(step, None, target.fake_type, target)
+    if target.tracked.root.kind == "":
+        target.tracked.value = value
+    return target
 
 
 def _record_real(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -468,6 +479,7 @@ _WAYS: Ways[Handler] = (
     (Trait.RESOLVES_CONJUGATE, _record_resolve),
     (Trait.RESOLVES_NEGATIVE, _record_resolve),
     (Trait.VIEW_OR_COPY, _view_or_copy),
+    (Trait.WAITS, _record_wait),
     (Trait.REAL_OF_CONJUGATE, _record_real),
     (Trait.NEGATIVE_OF_CONJUGATE, _record_imag),
     (Trait.DROPS_OUT, record_write),

@@ -6,6 +6,14 @@ FAMILIES = {
     "lostwax.fake.composite.attention": """
         scaled_dot_product_attention
     """,
+    "lostwax.fake.composite.collectives": """
+        _c10d_functional::all_gather_into_tensor_out _c10d_functional::all_reduce_
+        _c10d_functional::all_reduce_coalesced_ _c10d_functional::broadcast_
+        _c10d_functional::reduce_scatter_tensor_out c10d::_allgather_base_
+        c10d::_reduce_scatter_base_ c10d::allgather_ c10d::allgather_into_tensor_coalesced_
+        c10d::allreduce_ c10d::allreduce_coalesced_ c10d::alltoall_ c10d::alltoall_base_
+        c10d::broadcast_ c10d::reduce_scatter_ c10d::reduce_scatter_tensor_coalesced_
+    """,
     "lostwax.fake.composite.composites": """
         _has_same_storage_numel _new_zeros_with_same_feature_meta chunk contiguous fill_diagonal_
         flatten linear log_softmax matmul narrow reshape softmax tensor_split to type_as

@@ -1,5 +1,5 @@
 """What a call does beside returning a new value: it may draw random numbers, check something,
-write, or return a value that shares memory with an argument.
+write, talk to other processes, or return a value that shares memory with an argument.
 
 Everything that removes, merges or moves nodes asks here. Must not change a graph.
 """
@@ -25,12 +25,18 @@ from lostwax.ops.traits import Trait
 @cached_by_identity(20_000)
 def has_effect(target: Any) -> bool:
     """Does the call do something that matters even if nobody reads its result? Drawing random
-    numbers moves the generator; a call without a result is there for what it does."""
+    numbers moves the generator; other processes wait for this one in a collective; a call without a
+    result is there for what it does."""
     target = overload_of(target)
     if not isinstance(target, OpOverload):
         return False
-    draws = torch.Tag.nondeterministic_seeded in target.tags
-    return draws or not target._schema.returns or bool(operator(target).mutates)
+    if torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns:
+        return True
+    record = operator(target)
+    return bool(record.mutates) or not record.traits.isdisjoint(_TALKING)
+
+
+_TALKING = (Trait.COMMUNICATES, Trait.WAITS)
 
 
 def must_stay(node: Node) -> bool:

@@ -22,6 +22,8 @@ from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.text import source_place
 from lostwax.ops.decompositions.runtime import INSTEAD
 from lostwax.ops.dialect_operator import overload_of
+from lostwax.ops.registry import has_trait
+from lostwax.ops.traits import Trait
 from lostwax.pte.file.schema import DTYPES, MOST_DIMS
 from lostwax.pte.lowering.kernels import (
     BROADCASTING,
@@ -163,6 +165,14 @@ class CallWriter:
         if name in self.kernels:
             return name
         own = overload.namespace != "aten" and name
+        if has_trait(overload, Trait.COMMUNICATES):
+            raise LoweringError.at(
+                f"{target} is a collective, and a program for ExecuTorch has none",
+                source_place(node),
+                why="its runtime is one process",
+                instead="save the program for torch, lostwax.save(program, file), and run it on "
+                "each rank",
+            )
         raise LoweringError.at(
             f"{target} has no kernel in the ExecuTorch runtime",
             source_place(node),

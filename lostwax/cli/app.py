@@ -163,6 +163,9 @@ Backend = Annotated[
 Opset = Annotated[
     int | None, option("--opset", help="Of an .onnx file, 18 to 26; 23.", metavar="N")
 ]
+Functions = Annotated[
+    bool, option("--functions", help="Calls of modules in an .onnx file are calls of functions.")
+]
 Imports = Annotated[
     list[str] | None,
     option(
@@ -345,6 +348,7 @@ def export(
     onnx: Annotated[bool, option("--onnx", help="An .onnx file; so does -o x.onnx.")] = False,
     backend: Backend = "",
     opset: Opset = None,
+    functions: Functions = False,
     control_flow: Annotated[
         Flow, option("--control-flow", help="Branches on data.")
     ] = Flow.capture,
@@ -407,7 +411,7 @@ def export(
 
     wanted = {"core": core, "edge": edge, "pte": pte, "onnx": onnx}
     asked = [name for name, is_asked in wanted.items() if is_asked]
-    writing = Writing(backend, _list_given(opset=opset))
+    writing = Writing(backend, _list_given(opset=opset, functions=functions or None))
     form = "" if report else choose_form(output, asked, writing)
     options = Options(
         building,
@@ -521,12 +525,13 @@ def lower(
     ] = None,
     backend: Backend = "",
     opset: Opset = None,
+    functions: Functions = False,
 ) -> CommandOutcome:
     """Lower the program of a .pt2 file to another form."""
     check_file(file)
     from lostwax.cli.exporting import Writing, lower_file
 
-    writing = Writing(backend, _list_given(opset=opset))
+    writing = Writing(backend, _list_given(opset=opset, functions=functions or None))
     return lower_file(file, output, form.value if form else None, writing)
 
 

@@ -28,14 +28,16 @@ def export_onnx(
     opset: int = 23,
     external_data: bool | None = None,
     dtype: torch.dtype | None = None,
+    matmul_nbits: bool = False,
 ) -> ExportedProgram:
     """Write a decoder of transformers, a model, the configuration of one or the path of one, into a
     folder: `model.onnx`, `config.json` and `generation_config.json`, which transformers and optimum
     read, and `genai_config.json`, which onnxruntime-genai reads.
 
     One file serves for prompts and for single tokens, any number of texts side by side, and any
-    number of tokens before. `opset` and `external_data` are those of `lostwax.onnx.save`; a model
-    has the `dtype` that it has, and one that is loaded float32, unless another is asked for.
+    number of tokens before. `opset`, `external_data` and `matmul_nbits` are those of
+    `lostwax.onnx.save`; a model has the `dtype` that it has, and one that is loaded float32, unless
+    another is asked for.
     Returns the program that was written.
     """
     from lostwax.onnx.model import to_onnx  # needs onnx-ir
@@ -50,7 +52,7 @@ def export_onnx(
 
     decoder = PastDecoder(found)
     program = export_decoder(decoder)
-    made = to_onnx(program, opset=opset)
+    made = to_onnx(program, opset=opset, matmul_nbits=matmul_nbits)
     for values, names in (
         (made.graph.inputs, decoder.input_names),
         (made.graph.outputs, decoder.output_names),

@@ -32,6 +32,8 @@ from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import ConstantArgument, InputKind, OutputKind
 from lostwax.ir.text import source_place
+from lostwax.onnx.functions import Wanted, check_wanted, make_functions
+from lostwax.onnx.matmul_nbits import use_matmul_nbits
 from lostwax.onnx.table import NEWEST, OLDEST, USUAL, find_translation, name_of
 from lostwax.onnx.translate import find_needed, write_graph
 from lostwax.onnx.values import DTYPES, OnnxTensor, make_shape
@@ -58,10 +60,16 @@ def to_onnx(
     *,
     opset: int = USUAL,
     decompositions: Mapping[OpOverload, Decomposition] | None = None,
+    functions: Wanted = False,
+    matmul_nbits: bool = False,
 ) -> ir.Model:
     """The program as an ONNX model: `onnx_ir.Model`. Nothing is copied: its initializers refer to
     the program's weights. `lostwax.onnx.save` writes it to a file. `decompositions` say how
-    operators are computed by others, where they have no form in ONNX, or another is wanted."""
+    operators are computed by others, where they have no form in ONNX, or another is wanted.
+
+    With `functions=True` calls of modules are calls of ONNX functions, with a list of classes those
+    of these. With `matmul_nbits=True` products with weights of four bits in groups are
+    `MatMulNBits`, an operator of onnxruntime's own."""
     check_is_program(program, "to_onnx")
     if not OLDEST <= opset <= NEWEST:
         raise OnnxError(
@@ -69,7 +77,7 @@ def to_onnx(
             f"  instead: leave it out, which is {USUAL}, or take one of these"
         )
     ready = prepare(program, opset, decompositions or {})
-    return _ModelWriter(ready, opset).run()
+    return _ModelWriter(ready, opset).run(check_wanted(functions), matmul_nbits)
 
 
 # ------------------------------------------------------------------------------- operators
@@ -164,7 +172,7 @@ class _ModelWriter:
         specs = program.graph_signature.output_specs
         self._written = {spec.target for spec in specs if spec.kind in written}
 
-    def run(self) -> ir.Model:
+    def run(self, wanted: Wanted, matmul_nbits: bool) -> ir.Model:
         module, signature = self.program.graph_module, self.program.graph_signature
         nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
         names = [each.arg.name for each in signature.input_specs]
@@ -178,10 +186,14 @@ class _ModelWriter:
             value.const_value = first
         nodes = remove_unread(self.on.scope.nodes, self.outputs)
         fold_weights(self.on, nodes, self.inputs, self.outputs)
+        if matmul_nbits:
+            nodes = use_matmul_nbits(self.on, nodes, self.outputs)
+        nodes = remove_unread(nodes, self.outputs)
+        nodes, functions = make_functions(self.on, nodes, self.outputs, wanted)
         graph = ir.Graph(
             self.inputs,
             self.outputs,
-            nodes=remove_unread(nodes, self.outputs),
+            nodes=nodes,
             initializers=self._list_initializers(),
             opset_imports={"": self.on.opset, **self.on.domains},
             name="main",
@@ -190,6 +202,7 @@ class _ModelWriter:
             graph,
             ir_version=_IR_VERSIONS.get(self.on.opset, 10),
             producer_name="lostwax",
+            functions=functions,
             metadata_props=self._describe(),
         )
 

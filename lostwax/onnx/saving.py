@@ -15,6 +15,7 @@ from torch._ops import OpOverload
 from lostwax.errors import OnnxError
 from lostwax.ir.decompose.expander import Decomposition
 from lostwax.ir.program import ExportedProgram
+from lostwax.onnx.functions import Wanted
 from lostwax.onnx.model import to_onnx
 from lostwax.onnx.table import USUAL
 from lostwax.undo.replace_files import replace_files
@@ -31,8 +32,11 @@ def save(
     opset: int = USUAL,
     decompositions: Mapping[OpOverload, Decomposition] | None = None,
     external_data: bool | None = None,
+    functions: Wanted = False,
+    matmul_nbits: bool = False,
 ) -> ir.Model:
-    """Write a program to an ONNX file; `opset` and `decompositions` are those of `to_onnx`.
+    """Write a program to an ONNX file; `opset`, `decompositions`, `functions` and `matmul_nbits`
+    are those of `to_onnx`.
 
     Weights lie in the file, or, with `external_data=True`, and where there are more than 1.5 GB of
     them, in a second file beside it: `model.onnx.data`. Returns the model that was written.
@@ -42,7 +46,13 @@ def save(
             f"a model is written to a path, not to a {type(path).__name__}\n"
             '  instead: lostwax.onnx.save(program, "model.onnx")'
         )
-    model = to_onnx(program, opset=opset, decompositions=decompositions)
+    model = to_onnx(
+        program,
+        opset=opset,
+        decompositions=decompositions,
+        functions=functions,
+        matmul_nbits=matmul_nbits,
+    )
     save_model(model, path, external_data)
     return model
 

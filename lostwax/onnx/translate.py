@@ -90,9 +90,10 @@ class _Translator:
         translate = find_translation(node.target, self.on.opset)
         assert translate is not None, f"{node.target} was not found to be missing"
         on = self.on
-        around = on.at, on.out, on.meta
+        around = on.at, on.out, on.meta, on.modules
         try:
             on.at, on.out, on.meta = node.name, _types_of(value), describe_node(node)
+            on.modules = name_modules(node.meta.get("nn_module_stack") or {})
             args = [self._map(each) for each in node.args]
             made = translate(on, *args, **{k: self._map(v) for k, v in node.kwargs.items()})
             return self._take(node, value, made)
@@ -104,7 +105,7 @@ class _Translator:
                 instead=error.instead,
             ) from None
         finally:
-            on.at, on.out, on.meta = around
+            on.at, on.out, on.meta, on.modules = around
 
     def _is_computed(self, number: Any) -> bool:
         sizes = self.on.scope.sizes
@@ -202,3 +203,14 @@ def describe_node(node: Node) -> dict[str, str]:
     if trace:
         found["source"] = " ".join(trace.split())
     return found
+
+
+def name_modules(stack: Any) -> tuple[tuple[str, str, str], ...]:
+    """The calls that a node of a program stands in: a name for each call, its path, its class."""
+    return tuple((str(key), path, name_class(kind)) for key, (path, kind) in stack.items())
+
+
+def name_class(kind: Any) -> str:
+    if isinstance(kind, type):
+        return f"{kind.__module__}.{kind.__qualname__}"
+    return str(kind)

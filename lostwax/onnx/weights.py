@@ -79,7 +79,7 @@ class _WeightFolder:
         wide = kernel.double() * factor.reshape(-1, *[1] * (kernel.dim() - 1))
         rest = shift - mean * factor + (0 if added is None else added * factor)
         self._widen_convolution(before, weight, wide.to(kernel.dtype), rest.to(kernel.dtype))
-        self._take_place(node, x)
+        take_place(node, x, self.outputs)
 
     def _read_term(self, value: ir.Value | None) -> torch.Tensor | None:
         held: Any = None if value is None or value in self.inputs else value.const_value
@@ -93,12 +93,13 @@ class _WeightFolder:
         before.replace_input_with(1, self._hold(weight, FOLDED, kernel).value)
         before.replace_input_with(2, shift.value)
 
-    def _take_place(self, node: ir.Node, x: ir.Value) -> None:
-        """Let what a node took be what it gave."""
-        (out,) = node.outputs
-        for i in range(len(node.inputs)):
-            node.replace_input_with(i, None)
-        out.replace_all_uses_with(x)
-        name, out.name = out.name, None
-        x.name, x.shape = name, out.shape
-        self.outputs[:] = [x if each is out else each for each in self.outputs]
+
+def take_place(node: ir.Node, made: ir.Value, outputs: list[ir.Value]) -> None:
+    """Let a value be what a node gave, which nobody reads then."""
+    (out,) = node.outputs
+    for i in range(len(node.inputs)):
+        node.replace_input_with(i, None)
+    out.replace_all_uses_with(made)
+    name, out.name = out.name, None
+    made.name, made.shape = name, out.shape
+    outputs[:] = [made if each is out else each for each in outputs]

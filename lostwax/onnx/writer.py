@@ -72,6 +72,8 @@ class OnnxWriter:
         self.at = ""
         self.meta: Mapping[str, str] = {}
         """The name of that call, and what viewers show of it."""
+        self.modules: tuple[tuple[str, str, str], ...] = ()
+        """The calls of modules around it."""
         self.types: dict[ir.Value, TensorType] = {}
         """Those of values that stand for values of the program."""
         self._names: dict[str, int] = {}
@@ -161,6 +163,7 @@ class OnnxWriter:
             name=values[0].name,
             metadata_props=dict(self.meta),
         )
+        node.meta["modules"] = self.modules
         self.scope.nodes.append(node)
         if domain:
             self.domains.setdefault(domain, 1)
@@ -201,6 +204,10 @@ class OnnxWriter:
             name = _name_constant(made)
             found = self._constants[key] = self.hold(self.free_name(name), made)
         return found
+
+    def list_constants(self) -> set[ir.Value]:
+        """What is held that is no weight."""
+        return {each.value for each in self._constants.values()}
 
     def hold(self, name: str, data: torch.Tensor) -> OnnxTensor:
         """A tensor among the model's initializers, by reference."""

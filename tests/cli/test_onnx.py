@@ -69,15 +69,18 @@ def test_inputs_that_do_not_fit_are_told(lostwax, folder, words, text):
     assert "Traceback" not in ran.err
 
 
-def test_an_opset_is_asked_for(lostwax, folder):
+def test_an_opset_and_functions_are_asked_for(lostwax, folder):
     assert lostwax("export", "nets.py:tiny", "-o", "a.onnx", "--opset", "18").code == 0
     assert lostwax("export", "nets.py:tiny", "-o", "a.pt2").code == 0
     assert lostwax("lower", "a.pt2", "-o", "b.onnx", "--opset", "24").code == 0
-    found = [onnx.load(name).opset_import[0].version for name in ("a.onnx", "b.onnx")]
-    assert found == [18, 24]
+    assert lostwax("export", "nets.py:tiny", "-o", "c.onnx", "--functions").code == 0
+    found = [onnx.load(name) for name in ("a.onnx", "b.onnx", "c.onnx")]
+    assert [each.opset_import[0].version for each in found] == [18, 24, 23]
+    assert [bool(each.functions) for each in found] == [False, False, True]
     for words, text in (
         (("export", "nets.py:tiny", "-o", "c.onnx", "--opset", "5"), "opset=5 cannot be written"),
         (("lower", "a.pt2", "-o", "b.pte", "--opset", "18"), "--opset is of ONNX files"),
+        (("export", "nets.py:tiny", "-o", "c.pt2", "--functions"), "--functions is of ONNX files"),
     ):
         ran = lostwax(*words)
         assert ran.code != 0

@@ -23,8 +23,8 @@ OPSETS = (18, 23, 26)
 class Session:
     """A model in onnxruntime; called with the user's arguments it returns the results' leaves."""
 
-    def __init__(self, program: Any, opset: int = 23) -> None:
-        self.model = program.to_onnx(opset=opset)
+    def __init__(self, program: Any, opset: int = 23, **options: Any) -> None:
+        self.model = program.to_onnx(opset=opset, **options)
         proto = onnx_ir.to_proto(self.model)
         onnx.checker.check_model(proto, full_check=True)
         options = onnxruntime.SessionOptions()

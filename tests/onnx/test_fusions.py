@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import lostwax
 from lostwax import Dim
-from tests.onnx.running import Session, compare
+from tests.onnx.running import Session, compare, onnx_ir
 
 
 def write(
@@ -203,3 +203,33 @@ def test_weights_of_torchao_stay_of_few_bits(bits: str) -> None:
     assert kinds == {"FLOAT", "INT4" if is_grouped else "INT8"}
     compare(session, model, (torch.randn(5, 64),))
     compare(write(model, torch.randn(2, 64), opset=20), model, (torch.randn(5, 64),))
+
+
+@pytest.mark.parametrize("group", [16, 32])
+@pytest.mark.parametrize("opset", [21, 23])
+def test_products_with_weights_of_four_bits_on_request(group: int, opset: int) -> None:
+    quantization = pytest.importorskip("torchao.quantization", reason="not installed")
+    granularity = pytest.importorskip("torchao.quantization.granularity")
+    layers = [nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 33, bias=False), nn.Linear(33, 2)]
+    model = nn.Sequential(*layers).eval()
+    quantization.quantize_(
+        model,
+        quantization.IntxWeightOnlyConfig(
+            weight_dtype=torch.int4,
+            granularity=granularity.PerGroup(group),
+            mapping_type=quantization.MappingType.ASYMMETRIC,
+        ),
+        lambda layer, _: isinstance(layer, nn.Linear) and layer.in_features > 33,
+    )
+    for x in (torch.randn(2, 64), torch.randn(2, 3, 64)):
+        rows = ({0: Dim("rows", min=1)},)
+        program = lostwax.export(model, (x,), dynamic_shapes=rows, keep="composite")
+        session = Session(program, opset, matmul_nbits=True)
+        assert session.nodes.count("MatMulNBits") == 2
+        assert "DequantizeLinear" not in session.nodes
+        (first, second) = (n for n in session.model.graph if n.op_type == "MatMulNBits")
+        assert first.domain == "com.microsoft"
+        assert second.attributes["block_size"].as_int() == group
+        held = session.model.graph.initializers.values()
+        assert not [v.name for v in held if v.dtype is onnx_ir.DataType.INT4]
+        compare(session, model, (torch.randn(5, *x.shape[1:]),))

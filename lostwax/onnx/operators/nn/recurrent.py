@@ -17,7 +17,7 @@ from lostwax.onnx.values import OnnxTensor
 from lostwax.onnx.writer import OnnxWriter
 
 
-class _Kind(NamedTuple):
+class _RecurrentLayer(NamedTuple):
     op: str
     gates: tuple[int, ...]
     """Where in torch's order the gates are that ONNX has first, second, …"""
@@ -47,10 +47,10 @@ def _split(on: OnnxWriter, x: OnnxTensor, count: int, axis: int = -1) -> list[On
     return on.several("Split", x, axis=axis, num_outputs=count, outputs=count)
 
 
-_LSTM = _Kind("LSTM", (0, 3, 1, 2), {}, _step_lstm)
-_GRU = _Kind("GRU", (1, 0, 2), {"linear_before_reset": 1}, _step_gru)
-_TANH = _Kind("RNN", (0,), {}, lambda on, _, row, own: [on.Tanh(on.Add(own, row))])
-_RELU = _Kind(
+_LSTM = _RecurrentLayer("LSTM", (0, 3, 1, 2), {}, _step_lstm)
+_GRU = _RecurrentLayer("GRU", (1, 0, 2), {"linear_before_reset": 1}, _step_gru)
+_TANH = _RecurrentLayer("RNN", (0,), {}, lambda on, _, row, own: [on.Tanh(on.Add(own, row))])
+_RELU = _RecurrentLayer(
     "RNN", (0,), {"activations": ["Relu"]}, lambda on, _, row, own: [on.Relu(on.Add(own, row))]
 )
 
@@ -62,7 +62,7 @@ def lstm(
     return _write_layers(on, _LSTM, input, hx, params, *how)
 
 
-def _one_state(kind: _Kind) -> Any:
+def _one_state(kind: _RecurrentLayer) -> Any:
     def write(
         on: OnnxWriter, input: OnnxTensor, hx: OnnxTensor, params: list[OnnxTensor], *how: Any
     ) -> list[OnnxTensor]:
@@ -78,7 +78,7 @@ translation("rnn_relu.input")(_one_state(_RELU))
 
 def _write_layers(
     on: OnnxWriter,
-    kind: _Kind,
+    kind: _RecurrentLayer,
     input: OnnxTensor,
     states: Sequence[OnnxTensor],
     params: Sequence[OnnxTensor],
@@ -130,7 +130,7 @@ def _is_zero(x: OnnxTensor) -> bool:
 
 def _write_layer(
     on: OnnxWriter,
-    kind: _Kind,
+    kind: _RecurrentLayer,
     x: OnnxTensor,
     first: Sequence[OnnxTensor | None],
     weights: Sequence[Sequence[OnnxTensor]],
@@ -161,7 +161,9 @@ def _write_layer(
     return [on.Reshape(beside, on.ints(0, 0, 2 * width)), *last]
 
 
-def _join(on: OnnxWriter, kind: _Kind, rows: Sequence[Sequence[OnnxTensor]]) -> OnnxTensor:
+def _join(
+    on: OnnxWriter, kind: _RecurrentLayer, rows: Sequence[Sequence[OnnxTensor]]
+) -> OnnxTensor:
     """Weights of each direction, with gates in ONNX's order; what the model holds is laid so once,
     here."""
     held = [[each.constant for each in row] for row in rows]
@@ -176,13 +178,13 @@ def _join(on: OnnxWriter, kind: _Kind, rows: Sequence[Sequence[OnnxTensor]]) -> 
 _LAID = ".gates"
 
 
-def _order(data: torch.Tensor | None, kind: _Kind) -> torch.Tensor:
+def _order(data: torch.Tensor | None, kind: _RecurrentLayer) -> torch.Tensor:
     assert data is not None
     chunks = data.detach().chunk(len(kind.gates))
     return torch.cat([chunks[i] for i in kind.gates])
 
 
-def _join_parts(on: OnnxWriter, kind: _Kind, row: Sequence[OnnxTensor]) -> OnnxTensor:
+def _join_parts(on: OnnxWriter, kind: _RecurrentLayer, row: Sequence[OnnxTensor]) -> OnnxTensor:
     found: list[OnnxTensor] = []
     for each in row:
         count = len(kind.gates)
@@ -196,7 +198,7 @@ def _join_parts(on: OnnxWriter, kind: _Kind, row: Sequence[OnnxTensor]) -> OnnxT
 
 def _write_steps(
     on: OnnxWriter,
-    kind: _Kind,
+    kind: _RecurrentLayer,
     x: OnnxTensor,
     first: Sequence[OnnxTensor | None],
     weights: Sequence[Sequence[OnnxTensor]],
@@ -225,7 +227,7 @@ def _take_state(
 
 def _scan(
     on: OnnxWriter,
-    kind: _Kind,
+    kind: _RecurrentLayer,
     x: OnnxTensor,
     first: Sequence[OnnxTensor],
     weights: Sequence[OnnxTensor],

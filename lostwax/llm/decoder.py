@@ -100,6 +100,13 @@ class Decoder(nn.Module):
                         self.register_buffer(f"{name}_{at}_{number}", torch.zeros_like(state))
         return make, isinstance(seen, _WINDOWS)
 
+    def list_unread(self) -> tuple[str, ...]:
+        """The caches of which, as a call has shown, only what was written is read."""
+        if self.sdpa is None or self.sdpa.has_masks:
+            return ()
+        names = [name for name, _ in self.named_buffers(recurse=False)]
+        return tuple(name for name in names if name.startswith(("keys_", "values_")))
+
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
         if self.sdpa is None:
             return self._compute(tokens, positions)

@@ -78,6 +78,8 @@ class KernelAttention:
     def __init__(self) -> None:
         self.start: Any = None
         """The position of the first token, while a model runs."""
+        self.has_masks = False
+        """Was it given a mask? It then reads all of a cache, else what was written."""
 
     def __call__(
         self,
@@ -90,6 +92,7 @@ class KernelAttention:
         **others: Any,
     ) -> tuple[Tensor, None]:
         mask = None if attention_mask is None else attention_mask[0, 0]
+        self.has_masks = self.has_masks or mask is not None
         found = torch.ops.llama.custom_sdpa(
             query.transpose(1, 2), key, value, self.start, mask, 0.0, mask is None, scaling
         )

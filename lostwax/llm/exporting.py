@@ -21,6 +21,7 @@ from lostwax.errors import CaptureError
 from lostwax.ir.program import ExportedProgram
 from lostwax.llm.loading import find_model
 from lostwax.llm.metadata import make_metadata
+from lostwax.llm.pieces import InPieces
 from lostwax.llm.quantizing import (
     check_words,
     copy_without_weights,
@@ -164,12 +165,15 @@ def export(
     training = found.training
     found.eval()
     try:
-        decoder = decoder_file.Decoder(found, context, logits == "all", sdpa)
+        with InPieces():
+            decoder = decoder_file.Decoder(found, context, logits == "all", sdpa)
         with entries.use_entries(found, decoder.sdpa or entries.attend):
-            decoder_file.require_positions(decoder)
-            decoder_file.require_memory(decoder, length)
+            with InPieces():
+                decoder_file.require_positions(decoder)
+                decoder_file.require_memory(decoder, length)
             program = _capture(decoder, length)
-            decoder_file.require_same(decoder, program.module(), context, length)
+            with InPieces():
+                decoder_file.require_same(decoder, program.module(), context, length)
     finally:
         found.train(training)
     edge = to_edge_transform_and_lower(
@@ -180,7 +184,7 @@ def export(
     report = edge.delegation_report()
     tables = EMBEDDINGS if has_small_tables(found) else ()
     kernels = [*tables, *(ATTENTION if decoder.sdpa else ())]
-    config = ExecutableConfig(reads_late=is_own)
+    config = ExecutableConfig(reads_late=is_own, unread_state=decoder.list_unread())
     executable = edge.to_executable(config, kernels=kernels)
     return LanguageModel(found, program, executable, report, context, length)
 

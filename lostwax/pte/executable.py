@@ -40,6 +40,9 @@ class ExecutableConfig:
     reads_late: bool = False
     """Are weights read when the file is written? The executable then has no copy of them, and they
     must not change before."""
+    unread_state: tuple[str, ...] = ()
+    """State whose first values no method reads before it writes them, as a cache that is filled
+    from its beginning. They are not in the file."""
 
 
 class ExecutableProgram(Methods):
@@ -63,10 +66,11 @@ class ExecutableProgram(Methods):
         self.config = require_config(config, ExecutableConfig)
         self.kernels = _require_names(kernels)
         """The kernels that the runtime must have beside its own."""
-        shared = self.config.shared_state
-        if not isinstance(shared, (tuple, list)):
-            raise LoweringError(f"shared_state is a tuple of names, not {shared!r}")
-        state = State(programs, shared)
+        shared, unread = self.config.shared_state, self.config.unread_state
+        for field, names in (("shared_state", shared), ("unread_state", unread)):
+            if not isinstance(names, (tuple, list)):
+                raise LoweringError(f"{field} is a tuple of names, not {names!r}")
+        state = State(programs, shared, unread)
         listings = []
         self.arena_sizes = {}
         """The bytes of memory that each method needs beside the weights, and beside the state of
@@ -85,7 +89,7 @@ class ExecutableProgram(Methods):
         ]
         beside = ExternalWeights() if self.config.weights_beside else None
         chunks, self.sizes = emit_file(listings, arenas, constant_methods, beside)
-        self._chunks = chunks if self.config.reads_late else [b"".join(chunks)]
+        self._chunks = chunks if self.config.reads_late else _own(chunks)
         self.weights: bytes | None = None if beside is None else beside.write()
         """The `.ptd` file with the weights, if they are beside."""
         warn_of_unchecked(programs)
@@ -95,7 +99,10 @@ class ExecutableProgram(Methods):
     @property
     def buffer(self) -> bytes:
         """The file."""
-        return b"".join(self._chunks)
+        whole = b"".join(self._chunks)
+        if not self.config.reads_late:
+            self._chunks = [whole]
+        return whole
 
     @property
     def size(self) -> int:
@@ -182,8 +189,15 @@ def _plan_method(
 
 def _plan_again(executable: ExecutableProgram, method: str) -> tuple[_Planned, State]:
     programs = {name: executable.exported_program(name) for name in executable.methods}
-    state = State(programs, executable.config.shared_state)
+    config = executable.config
+    state = State(programs, config.shared_state, config.unread_state)
     return _plan_method(method, programs[method], state, executable.kernels), state
+
+
+def _own(chunks: list[Any]) -> list[Any]:
+    """The chunks, copied where somebody else may change them."""
+    is_fixed = [isinstance(each, bytes) or each.readonly for each in chunks]
+    return [each if fixed else bytes(each) for each, fixed in zip(chunks, is_fixed, strict=True)]
 
 
 def _write(data: bytes, file: IO[bytes]) -> None:

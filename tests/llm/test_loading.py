@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import lostwax
+from lostwax.classes import TENSORS
 from lostwax.errors import CaptureError, LoadError
 from sweep.libraries import import_torchvision
 from tests.llm.families import make_model
@@ -62,6 +63,18 @@ def test_a_given_model_may_change_after_it(folder: Path) -> None:
     model.model.embed_tokens.weight.fill_(0)
     assert made.buffer == before
     assert late.buffer != before
+
+
+def test_a_quantized_model_may_change_after_it() -> None:
+    """What was packed is nobody else's, and is not copied; the rest is."""
+    pytest.importorskip("torchao")
+    made = lostwax.llm.export(make_model("Llama 3"), context=16, quantize="4w", embedding=8)
+    before = made.buffer
+    for weight in made.model.parameters():
+        for part in (weight, getattr(weight, "qdata", weight), getattr(weight, "scale", weight)):
+            if type(part) in TENSORS:
+                part.data.fill_(1)
+    assert made.buffer == before
 
 
 def test_weights_of_few_bits_become_float32_unless_asked(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def test_constants_that_are_views_of_conjugates_are_written_as_seen(program: Any
         lambda p: lostwax.to_edge(p, config={}),
         lambda p: p.to_edge().to_executable({"weights_beside": True}),
         lambda p: p.to_edge().to_executable(lostwax.ExecutableConfig(shared_state="total")),
+        lambda p: p.to_edge().to_executable(lostwax.ExecutableConfig(unread_state="total")),
         lambda p: p.to_edge().transform(None),
         lambda p: p.to_edge().transform({"forward": 3}),
     ],

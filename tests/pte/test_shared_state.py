@@ -175,3 +175,34 @@ def test_loaded_programs_share_by_name(tmp_path: Any) -> None:
         programs["two"].state_dict["total"].add_(1)
     with pytest.raises(LoweringError, match="cannot be shared"):
         lostwax.to_edge(programs).to_executable(ExecutableConfig(shared_state=("total",)))
+
+
+def test_first_values_that_nobody_reads_are_not_in_the_file() -> None:
+    """A cache that is filled from its beginning; nothing else of the file is another."""
+    module = Kept()
+    program = lostwax.export(module, (torch.ones(256), torch.tensor(0)))
+    sizes = []
+    for names in ((), ("rows",)):
+        made = program.to_edge().to_executable(ExecutableConfig(unread_state=names))
+        sizes.append(made.sizes["state"])
+        loaded, eager = load_runtime(made.buffer), Kept()
+        for at in range(3):
+            x = torch.rand(256)
+            args = x, torch.tensor(at)
+            assert_close(loaded.run(args), [eager(*args)])
+    assert sizes == [16 * 256 * 4, 0]
+    with pytest.raises(LoweringError, match="no method writes the state 'row', which is to be unr"):
+        program.to_edge().to_executable(ExecutableConfig(unread_state=("row",)))
+
+
+class Kept(nn.Module):
+    """The sum of all rows that were written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(16, 256))
+
+    def forward(self, row: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        self.rows.index_copy_(0, at.reshape(1), row[None])
+        is_written = torch.arange(16)[:, None] <= at
+        return torch.where(is_written, self.rows, 0).sum(0)

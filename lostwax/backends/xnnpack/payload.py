@@ -55,7 +55,7 @@ class PayloadWriter:
         self.outputs: list[int] = []
         self.externals = 0
         self.data: list[Table] = [Table("ConstantDataOffset", {})]
-        self.named: dict[str, torch.Tensor] = {}
+        self.named: dict[str, Any] = {}
         self.known: dict[Any, int] = {}
         """The constants by their names and sizes."""
 
@@ -98,15 +98,22 @@ class PayloadWriter:
         data = tensor.detach().to("cpu", torch.float32)
         return self.add_data(data, tuple(data.shape) or (1,), FLOATS)
 
-    def add_data(self, tensor: torch.Tensor, size: tuple[int, ...], form: ElementForm) -> int:
-        """Add a constant that lies in memory as this tensor does; equal ones are one."""
+    def add_data(
+        self,
+        tensor: torch.Tensor,
+        size: tuple[int, ...],
+        form: ElementForm,
+        is_own: bool = False,
+    ) -> int:
+        """Add a constant that lies in memory as this tensor does; equal ones are one. `is_own`: it
+        was made for this, and nobody else has it."""
         data = tensor.detach().to("cpu").contiguous()
         plain: Any = data.reshape(-1).view(torch.uint8).numpy()
         # The runtime may keep what it makes of weights under their name: scales are part of that.
         scales = repr(form).encode() if form.kind else b""
         name = _name(plain, scales)
         if (name, size, form) not in self.known:
-            index = self._find_index(name, data)
+            index = self._find_index(name, memoryview(plain).toreadonly() if is_own else data)
             self.known[name, size, form] = self.add_value(size, form, data=index)
         return self.known[name, size, form]
 
@@ -116,7 +123,7 @@ class PayloadWriter:
         plain: Any = data.reshape(-1).view(torch.uint8).numpy()
         return self._find_index(prefix + _name(plain), data)
 
-    def _find_index(self, name: str, data: torch.Tensor) -> int:
+    def _find_index(self, name: str, data: torch.Tensor | memoryview) -> int:
         if name not in self.named:
             self.named[name] = data
             fields = {"offset": NAMED, "size": data.nbytes, "named_key": name}

@@ -47,10 +47,16 @@ class State:
     """The storages of all that methods write.
 
     Methods share a tensor if it is the same memory in their programs, or if `shared` has its name:
-    that is for programs that were loaded, each with tensors of its own.
+    that is for programs that were loaded, each with tensors of its own. What is `unread` begins
+    with anything.
     """
 
-    def __init__(self, programs: Mapping[str, ExportedProgram], shared: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        programs: Mapping[str, ExportedProgram],
+        shared: Sequence[str] = (),
+        unread: Sequence[str] = (),
+    ) -> None:
         kept: dict[Any, _Kept] = {}
         for method, program in programs.items():
             written = {s.target for s in program.graph_signature.output_specs if s.kind in WRITES}
@@ -68,6 +74,11 @@ class State:
         unknown = sorted(set(shared) - kept.keys())
         if unknown:
             raise LoweringError(f"no method has the state {unknown[0]!r}, which is to be shared")
+        written_names = {
+            n for each in kept.values() if each.is_written for n in each.names.values()
+        }
+        if others := sorted({*unread} - written_names):
+            raise LoweringError(f"no method writes the state {others[0]!r}, which is to be unread")
         self.size = 0
         """The bytes of the arena of state; 0 for a single method, which has its state beside all
         else."""
@@ -82,15 +93,17 @@ class State:
         """What the methods write into shared state when the first of them runs."""
         for entry in kept.values():
             if entry.is_written:
-                self._keep(entry, len(programs) > 1)
+                self._keep(entry, len(programs) > 1, any(n in unread for n in entry.names.values()))
         self.is_ready = self._place(Storage(1, is_kept=True)) if self.starts else None
 
-    def _keep(self, entry: _Kept, apart: bool) -> None:
+    def _keep(self, entry: _Kept, apart: bool, is_unread: bool) -> None:
         data = entry.data.detach().cpu().contiguous()
         storage = Storage(data.nbytes, data, is_kept=True, name=next(iter(entry.names.values())))
         if apart:
             self._place(storage)
-        if len(entry.names) > 1:
+        if is_unread:
+            storage.data = None
+        elif len(entry.names) > 1:
             # A start value in the file is written whenever a method is loaded, which may be after
             # another has run. Arenas begin with zeros.
             storage.data = None

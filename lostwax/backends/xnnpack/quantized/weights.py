@@ -73,8 +73,7 @@ class Weights:
         size = tuple(self.data.shape)
         if not self.is_small or size[1] % 2:
             return self.write(writer)
-        pairs = (self.data + 8).to(torch.uint8).reshape(size[0], -1, 2)
-        packed = pairs[..., 0] | (pairs[..., 1] << 4)
+        packed = _pack(self.data)
         if not self.group:
             return _write(writer, packed, self.scales, self.dim, INT4_BY_CHANNEL, size)
         scales = self.scales.to(torch.bfloat16)
@@ -86,7 +85,21 @@ class Weights:
             ("num_scales", scales.numel()),
         )
         form = ElementForm(INT4_BY_GROUP, "PerChannelGroupQuant", fields)
-        return writer.payload.add_data(packed, size, form)
+        return writer.payload.add_data(packed, size, form, is_own=True)
+
+
+AT_ONCE = 1 << 20
+"""So many weights are packed at a time: what lies between is not as large as all of them."""
+
+
+def _pack(data: torch.Tensor) -> torch.Tensor:
+    """Two neighbours in one byte, counted from 0 on, the second above the first."""
+    rows = max(1, AT_ONCE // data.shape[1])
+    packed = torch.empty(data.shape[0], data.shape[1] // 2, dtype=torch.uint8)
+    for some, made in zip(data.split(rows), packed.split(rows), strict=True):
+        pairs = (some + 8).to(torch.uint8).reshape(len(some), -1, 2)
+        torch.bitwise_or(pairs[..., 0], pairs[..., 1] << 4, out=made)
+    return packed
 
 
 GROUPS_OF = 32
@@ -184,4 +197,4 @@ def _write(
     listed = tuple(scales.tolist())
     fields = (("scale", listed), ("channel_dim", dim), ("num_scales", len(listed)))
     form = ElementForm(datatype, "PerChannelQuant", fields)
-    return writer.payload.add_data(data, size or tuple(data.shape), form)
+    return writer.payload.add_data(data, size or tuple(data.shape), form, is_own=bool(size))

@@ -5,9 +5,13 @@ They are asked by `in`, of the class itself: torch's classes are slow to be aske
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
 import torch
 from torch.fx.immutable_collections import immutable_list
 
+T = TypeVar("T")
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 """Numbers that are not known."""
 SHOWN: dict[type, type] = dict(zip(SYMBOLIC, (int, float, bool), strict=True))
@@ -19,3 +23,12 @@ PLAIN: frozenset[type] = frozenset(
 LISTS = frozenset((list, tuple, immutable_list, torch.Size))
 TENSORS = (torch.nn.Parameter, torch.Tensor)
 """Tensors that are nothing more."""
+
+
+def list_nested(values: Iterable[Any], cls: type[T]) -> Iterator[T]:
+    """The objects of a class among values, and in the lists and tuples there."""
+    for each in values:
+        if isinstance(each, cls):
+            yield each
+        elif isinstance(each, (list, tuple)):
+            yield from list_nested(each, cls)

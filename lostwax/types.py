@@ -263,8 +263,8 @@ _CACHE = Cache[tuple[object, ...], TensorType](__name__, "types", 50_000)
 _UNIQUE = _CACHE.table
 
 
-def _same(a: Size, b: Size) -> bool:
-    """Provably equal, no guard."""
+def is_same(a: Size, b: Size) -> bool:
+    """Are they provably equal? Never a guard."""
     if a is b:
         return True
     if a.__class__ is int and b.__class__ is int:
@@ -288,7 +288,7 @@ def _is_dense(size: Sizes, stride: Sizes) -> bool:
             if stride[d] == step:  # the same object, if symbolic
                 break
         else:
-            d = next((d for d in left if _same(stride[d], step)), -1)
+            d = next((d for d in left if is_same(stride[d], step)), -1)
             if d < 0:
                 return known(eq(product(size), 0)) is True
         left.remove(d)
@@ -306,7 +306,7 @@ def _follows(size: Sizes, stride: Sizes, order: Sequence[int]) -> bool:
                 continue
             if s == 0:
                 return True
-        if not _same(stride[d], step):
+        if not is_same(stride[d], step):
             if s.__class__ is not int and known(eq(s, 1)) is True:
                 continue
             return known(eq(product(size), 0)) is True

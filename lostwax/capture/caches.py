@@ -30,7 +30,7 @@ from lostwax.capture.heap.edges import HOLDERS, is_object, parts
 from lostwax.capture.heap.holders import items
 from lostwax.capture.trace.gradient_reach import is_differentiable
 from lostwax.capture.trace.tracer import Tracer
-from lostwax.classes import SYMBOLIC
+from lostwax.classes import SYMBOLIC, list_nested
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.effects import has_effect
@@ -123,7 +123,7 @@ def _check_unread(
             raise NotACache("it is where others would not be found")
         second = again()
         used = [part for step in second.steps for part in (*step.args, *step.kwargs.values())]
-        for value in _find_values([*used, *second.results]):
+        for value in list_nested([*used, *second.results], Value):
             if value.step in earlier:
                 _sizes_used(value, inputs)  # wherever the call has it from
         return second
@@ -133,14 +133,6 @@ def _check_unread(
         _compare_calls(tracer, [fakes.get(id(each), each) for each in kept], first, with_others)
     except NotACache as found:
         raise NotACache(f"{reason}, and {found}") from found
-
-
-def _find_values(parts: Iterable[Any]) -> Iterator[Value]:
-    for part in parts:
-        if isinstance(part, (list, tuple)):
-            yield from _find_values(part)
-        elif isinstance(part, Value):
-            yield part
 
 
 def _compare_calls(

@@ -17,6 +17,7 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.cache import cached, cached_by_identity
+from lostwax.classes import list_nested
 from lostwax.errors import UnsupportedFakeError
 from lostwax.fake import fallback
 from lostwax.fake.asked_tensor import is_marked_leaf
@@ -137,20 +138,12 @@ def _may_cast_inside(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> boo
     autocast?"""
     if func.namespace in _OF_TORCH or fallback.is_composite(func):
         return False
-    given = (t.fake_type.dtype for t in _iterate_fakes((*args, *kwargs.values())))
+    given = (t.fake_type.dtype for t in list_nested((*args, *kwargs.values()), FakeTensor))
     return any(dtype in CASTABLE for dtype in given)
 
 
 def _devices(args: Any, kwargs: dict[str, Any]) -> set[str]:
-    return {t.fake_type.device.type for t in _iterate_fakes((*args, *kwargs.values()))}
-
-
-def _iterate_fakes(values: Any) -> Iterator[FakeTensor]:
-    for value in values:
-        if isinstance(value, FakeTensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _iterate_fakes(value)
+    return {t.fake_type.device.type for t in list_nested((*args, *kwargs.values()), FakeTensor)}
 
 
 def _kernel(func: OpOverload, device: str) -> Callable[..., Any] | None:
@@ -220,7 +213,7 @@ class _AutocastStandIn(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        mode = cast("FakeTensorMode", next(_iterate_stand_ins(args)).fake.fake_mode)
+        mode = cast("FakeTensorMode", next(list_nested(args, _AutocastStandIn)).fake.fake_mode)
         if func is _DEVICE_ASKED:
             return args[0].fake.fake_type.device
         given = {k: _to_fakes(v) for k, v in (kwargs or {}).items()}
@@ -264,14 +257,6 @@ def make_stand_in(mode: FakeTensorMode, fake: FakeTensor) -> _AutocastStandIn:
         if is_kept:
             mode.stand_ins[fake] = found
     return found
-
-
-def _iterate_stand_ins(values: Any) -> Iterator[_AutocastStandIn]:
-    for value in values:
-        if isinstance(value, _AutocastStandIn):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _iterate_stand_ins(value)
 
 
 def _replace(mode: FakeTensorMode, out: Any) -> Any:

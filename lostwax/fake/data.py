@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from lostwax.classes import SYMBOLIC
+from lostwax.classes import SYMBOLIC, list_nested
 from lostwax.errors import DataDependentError, UnsupportedFakeError
 from lostwax.fake.storage import NumberStorage
 from lostwax.fake.symbolic.node import unwrap, wrap
@@ -72,18 +72,10 @@ class CountedMasks(UnbackedSizes):
 def _make_fresh(mode: FakeTensorMode, record: Operator, args: Any) -> UnbackedSizes:
     name = record.overload._schema.name.removeprefix("aten::")
     if Trait.SIZED_BY_MASKS in record.traits:
-        given = [mode.adopt(t) for t in _list_tensors(args[1:])]
+        given = [mode.adopt(t) for t in list_nested(args[1:], torch.Tensor)]
         masks = iter([t for t in given if t.fake_type.dtype in (torch.bool, torch.uint8)])
         return CountedMasks(mode.shape_env, name, masks)
     return UnbackedSizes(mode.shape_env, name)
-
-
-def _list_tensors(values: Any) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _list_tensors(value)
 
 
 def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -72,6 +72,17 @@ def unary(x: TensorType, dtype: torch.dtype, computed: torch.dtype | None = None
     return elementwise((cast(x, computed or dtype),), dtype, x.device)
 
 
+def unary_same_rule(name: str, refused: Dtypes) -> Rule:
+    """The rule of a function of one tensor that gives its dtype."""
+
+    def same_dtype(x: TensorType, *_: object, **__: object) -> TensorType:
+        if x.dtype in refused:
+            refuse_dtype(name, x.dtype, x.device.type)
+        return unary(x, x.dtype)
+
+    return same_dtype
+
+
 def with_scalar(
     x: TensorType, dtype: torch.dtype, computed: torch.dtype | None = None
 ) -> TensorType:

@@ -22,6 +22,7 @@ from lostwax.types import (
     TensorType,
     channels_last_strides,
     contiguous_strides,
+    is_same,
     product,
 )
 
@@ -48,15 +49,6 @@ def require(condition: bool | BoolExpr, text: str, error: type[Exception] = Runt
 def is_met(condition: bool | BoolExpr) -> bool:
     """`require` for hot paths: `if not is_met(c): fail(f"...")` makes the text only on failure."""
     return condition is True or (condition is not False and expect(condition))
-
-
-def is_same(a: Size, b: Size) -> bool:
-    """Are they provably equal? Never a guard."""
-    if a is b:
-        return True
-    if a.__class__ is int and b.__class__ is int:
-        return a == b
-    return known(eq(a, b)) is True
 
 
 def is_one(a: Size) -> bool:
@@ -293,6 +285,13 @@ def common_device(operands: Sequence[TensorType]) -> torch.device:
     return device
 
 
+def require_same_sizes(one: Sequence[Size], other: Sequence[Size], text: str) -> None:
+    if len(one) != len(other):
+        fail(text)
+    for a, b in zip(one, other, strict=True):
+        require(eq(a, b), text)
+
+
 def require_same_device(operands: Sequence[TensorType], op: str) -> torch.device:
     """The one device of all operands, for operators that do not move 0-d tensors of the CPU."""
     device = operands[0].device
@@ -495,6 +494,7 @@ __all__ = [
     "real_dtype",
     "require",
     "require_same_device",
+    "require_same_sizes",
     "scalar_dtype",
     "show",
     "strides_in_order",

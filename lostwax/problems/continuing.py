@@ -14,7 +14,7 @@ import dis
 import linecache
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from threading import get_ident
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
+from lostwax.bytecode import nested_codes
 from lostwax.collector import list_functions
 from lostwax.errors import CaptureError
 from lostwax.location import Span
@@ -113,7 +114,7 @@ class ContinueAfterRefusal:
     def _put(self, file: str, text: str) -> None:
         """Let the functions of a file have the code of another text."""
         compiled = compile(text, file, "exec", dont_inherit=True)
-        new = {(c.co_qualname, c.co_firstlineno): c for c in _walk_codes(compiled)}
+        new = {(c.co_qualname, c.co_firstlineno): c for c in nested_codes(compiled)}
         for function in list_functions(file):
             old = function.__code__
             if (old.co_qualname, old.co_firstlineno) in new:
@@ -147,13 +148,6 @@ def _compute_there(original: CodeType, frame: FrameType) -> Any:
 
 def _copy_value(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
-
-
-def _walk_codes(code: CodeType) -> Iterator[CodeType]:
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield each
-            yield from _walk_codes(each)
 
 
 def _find_text(lines: list[str], span: Span) -> tuple[int, int] | None:

@@ -15,14 +15,13 @@ from lostwax.capture.aliasing.attributes import watch_tensors
 from lostwax.capture.attempt import Attempt, Retry
 from lostwax.capture.flow.hooks import HOOKS
 from lostwax.capture.flow.open_regions import close_regions, count_open
-from lostwax.capture.flow.retry import find_tracebacks
 from lostwax.capture.flow.rewriting.exits import NotRewritable
 from lostwax.capture.flow.rewriting.recompile import rewrite
 from lostwax.capture.heap.moment import Moment
 from lostwax.capture.python.functions_run import find_watcher, let_watch
 from lostwax.errors import CaptureError, find_own_error
 from lostwax.ir.program import ExportedProgram
-from lostwax.location import NOWHERE, is_user_code, locate_line
+from lostwax.location import NOWHERE, find_tracebacks, is_user_code, locate_line
 from lostwax.undo.undo import Undo, run_and_undo
 
 T = TypeVar("T")

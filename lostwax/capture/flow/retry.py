@@ -8,7 +8,7 @@ appends (`rewriting/recompile.py`). Must not know how a capture works.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType
 from typing import Any
 
 from lostwax.capture.attempt import Attempt, Retry
@@ -31,7 +31,7 @@ from lostwax.errors import (
     ContradictionError,
     DataDependentError,
 )
-from lostwax.location import Location, is_user_code
+from lostwax.location import Location, find_tracebacks, is_user_code
 
 
 class SizeBranch(Retry):
@@ -249,11 +249,3 @@ def _find_question(error: BaseException | None) -> BaseException | None:
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
     return (each.tb_frame for each in find_tracebacks(error))
-
-
-def find_tracebacks(error: BaseException | None) -> Iterator[TracebackType]:
-    """Where an error has come through, outermost first."""
-    at = None if error is None else error.__traceback__
-    while at is not None:
-        yield at
-        at = at.tb_next

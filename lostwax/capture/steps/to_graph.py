@@ -8,13 +8,14 @@ where gradients see them. Must not evaluate operators.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import fx
 from torch._ops import OpOverload
 from torch.fx.immutable_collections import immutable_list
 
+from lostwax.classes import list_nested
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.effects import has_effect
@@ -138,9 +139,11 @@ class Builder:
         from lostwax.fake.symbolic.objects import refuse_address_in_program  # few ask
 
         for step in steps:
-            if not self.mode.addresses.isdisjoint(_list_ints((*step.args, *step.kwargs.values()))):
+            if not self.mode.addresses.isdisjoint(
+                list_nested((*step.args, *step.kwargs.values()), int)
+            ):
                 refuse_address_in_program(step.place.location())
-        if not self.mode.addresses.isdisjoint(_list_ints(outputs)):
+        if not self.mode.addresses.isdisjoint(list_nested(outputs, int)):
             refuse_address_in_program(None)
 
     def _group_demands(
@@ -419,14 +422,6 @@ def _nodes_in(values: Sequence[Any], known: Mapping[int, list[fx.Node]]) -> list
 
 _NESTED = frozenset((immutable_list, tuple))
 _Node: Any = fx.Node
-
-
-def _list_ints(values: Iterable[Any]) -> Iterator[int]:
-    for each in values:
-        if isinstance(each, int):
-            yield each
-        elif isinstance(each, (list, tuple)):
-            yield from _list_ints(each)
 
 
 def find_live(

@@ -27,7 +27,7 @@ from lostwax.ir.graph.control import (
     row_of,
 )
 from lostwax.ir.graph.lookup import subgraphs
-from lostwax.ir.text import type_text
+from lostwax.ir.rules.graph import value_text
 
 Found = Iterator[tuple[Node | str | None, str]]
 _ONE_VALUE = ("invoke_subgraph", "wrap_with_set_grad_enabled", "wrap_with_autocast")
@@ -69,7 +69,7 @@ def check_form(module: GraphModule) -> Found:
             for i in body.rows:
                 value = recorded_value(body.operands[i])
                 if not isinstance(value, FakeTensor) or not value.fake_type.size:
-                    text = _text(value)
+                    text = value_text(value)
                     yield node, f"it goes over the rows of {text}, which has no dimension"
         if not call.bodies[0].rows and _name(node) in ("map_impl", "scan", "associative_scan"):
             yield node, "there is nothing that it goes over"
@@ -82,7 +82,7 @@ def check_predicates(module: GraphModule) -> Found:
         if name == "cond":
             value = recorded_value(call.node.args[0])
             if not _is_one(value):
-                yield call.node, f"its predicate is {_text(value)}, not one truth value"
+                yield call.node, f"its predicate is {value_text(value)}, not one truth value"
         elif name == "while_loop":
             condition = call.bodies[0].find_module()
             assert condition is not None
@@ -91,7 +91,7 @@ def check_predicates(module: GraphModule) -> Found:
                 isinstance(value, FakeTensor) and value.dtype is torch.bool
             )
             if not is_true or not _is_one(value):
-                yield call.node, f"its condition returns {_text(value)}, not one truth value"
+                yield call.node, f"its condition returns {value_text(value)}, not one truth value"
 
 
 def _is_one(value: Any) -> bool:
@@ -111,9 +111,9 @@ def check_operands(module: GraphModule) -> Found:
                 continue
             for node, given in zip(inputs, body.given_values(), strict=True):
                 if differ(node.meta.get("val"), given):
-                    own = _text(node.meta.get("val"))
+                    own = value_text(node.meta.get("val"))
                     text = f"the input {node.name!r} of its {body.role} is {own}"
-                    yield call.node, f"{text}, and is given {_text(given)}"
+                    yield call.node, f"{text}, and is given {value_text(given)}"
 
 
 def check_results(module: GraphModule) -> Found:
@@ -131,13 +131,13 @@ def _form_of_results(call: ControlCall) -> Iterator[str]:
     name = _name(call.node)
     value = call.node.meta["val"]
     if name not in _ONE_VALUE and not isinstance(value, (tuple, list)):
-        yield f"meta['val'] is {_text(value)}, and {name} returns a tuple"
+        yield f"meta['val'] is {value_text(value)}, and {name} returns a tuple"
     for body in call.bodies:
         is_tuple = isinstance(_results(body), tuple)
         if body.role == "condition" or (name in _ONE_VALUE and not is_tuple):
             continue
         if not is_tuple:
-            yield f"its {body.role} returns {_text(_results(body))}, not a tuple"
+            yield f"its {body.role} returns {value_text(_results(body))}, not a tuple"
 
 
 def _compare_results(call: ControlCall) -> Iterator[str]:
@@ -177,16 +177,10 @@ def _compare(
         return
     for i, (a, b) in enumerate(zip(values, others, strict=True)):
         if differ(a, b, sizes):
-            yield f"value {i} of {what} is {_text(a)}, of {other} {_text(b)}"
+            yield f"value {i} of {what} is {value_text(a)}, of {other} {value_text(b)}"
 
 
 # ------------------------------------------------------------------------------------------- values
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, (tuple, list)):
-        return f"({', '.join(map(_text, value))})"
-    return type_text(value) or repr(value)
 
 
 def _count(number: int, what: str) -> str:

@@ -6,15 +6,14 @@ Must not change the graph, nor ask questions that add guards.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from torch.fx import GraphModule, Node
 
 from lostwax.ir.graph.control import differ, recorded_value, returned_values
 from lostwax.ir.graph.delegate import CALL_DELEGATE, LoweredBackendModule, find_delegate
 from lostwax.ir.graph.lookup import find_attribute
+from lostwax.ir.rules.graph import value_text
 from lostwax.ir.signature import InputKind
-from lostwax.ir.text import type_text
 
 Found = Iterator[tuple[Node | str | None, str]]
 
@@ -51,22 +50,19 @@ def _check_call(node: Node, delegate: LoweredBackendModule) -> Found:
         return
     for each, value in zip(inputs, given, strict=True):
         if differ(each.meta.get("val"), value):
-            own = _text(each.meta.get("val"))
-            yield node, f"its input {each.name!r} is {own}, and is given {_text(value)}"
+            own = value_text(each.meta.get("val"))
+            yield node, f"its input {each.name!r} is {own}, and is given {value_text(value)}"
     values, results = node.meta.get("val"), returned_values(program.graph_module)
     if not isinstance(values, (tuple, list)) or len(values) != len(results):
-        yield node, f"meta['val'] is {_text(values)}, and the delegate returns {_text(results)}"
+        yield (
+            node,
+            f"meta['val'] is {value_text(values)}, and the delegate returns {value_text(results)}",
+        )
         return
     for i, (recorded, result) in enumerate(zip(values, results, strict=True)):
         if differ(recorded, result):
-            text = f"value {i} of meta['val'] is {_text(recorded)}"
-            yield node, f"{text}, and the delegate returns {_text(result)}"
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, (tuple, list)):
-        return f"({', '.join(map(_text, value))})"
-    return type_text(value) or repr(value)
+            text = f"value {i} of meta['val'] is {value_text(recorded)}"
+            yield node, f"{text}, and the delegate returns {value_text(result)}"
 
 
 DELEGATE_RULE = (

@@ -29,6 +29,7 @@ from lostwax.ops.elementwise import (
     refuse_dtype,
     register_table,
     unary,
+    unary_same_rule,
     with_scalar,
 )
 from lostwax.ops.registry import Rule, mark, mark_writing_forms, rule
@@ -49,15 +50,6 @@ from lostwax.ops.traits import Trait
 from lostwax.torch_version import BOOL_ERROR, DTYPE_ERROR
 
 # -------------------------------------------------------------------------------------------- unary
-
-
-def _unary_same_rule(name: str, refused: Dtypes) -> Rule:
-    def same_dtype(x: TensorType, *_: object, **__: object) -> TensorType:
-        if x.dtype in refused:
-            refuse_dtype(name, x.dtype, x.device.type)
-        return unary(x, x.dtype)
-
-    return same_dtype
 
 
 def _unary_float_rule(name: str, refused: Dtypes) -> Rule:
@@ -91,7 +83,7 @@ def _unary_like_rule(name: str, refused: Dtypes) -> Rule:
 
 
 register_table(
-    _unary_same_rule,
+    unary_same_rule,
     {
         "sgn": NONE,
         "frac round.decimals": NOT_FLOATS,

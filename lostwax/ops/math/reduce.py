@@ -25,6 +25,7 @@ from lostwax.ops.shapes import (
     promote,
     real_dtype,
     require,
+    require_same_sizes,
     show,
     wrap_dim,
     wrap_dims,
@@ -543,10 +544,7 @@ def _check_weight(size: Sizes, weight: TensorType | None) -> None:
         "input tensor excluding its innermost dimension, but got input with shape "
         f"{show(size)} and weight with shape {show(weight.size)}"
     )
-    if len(weight.size) != len(size):
-        fail(text)
-    for a, b in zip(size, weight.size, strict=True):
-        require(eq(a, b), text)
+    require_same_sizes(size, weight.size, text)
 
 
 @rule("_histogramdd_bin_edges")

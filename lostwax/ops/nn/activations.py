@@ -19,6 +19,7 @@ from lostwax.ops.elementwise import (
     refuse_dtype,
     register_table,
     unary,
+    unary_same_rule,
 )
 from lostwax.ops.registry import Rule, mark, rule
 from lostwax.ops.shapes import (
@@ -34,15 +35,6 @@ from lostwax.ops.spelling import raise_not_implemented, require_floating, scalar
 from lostwax.ops.traits import Trait
 from lostwax.sym import eq
 from lostwax.torch_version import BOOL_ERROR
-
-
-def _activation_rule(name: str, refused: Dtypes) -> Rule:
-    def activation(x: TensorType, *_: object, **__: object) -> TensorType:
-        if x.dtype in refused:
-            refuse_dtype(name, x.dtype, x.device.type)
-        return unary(x, x.dtype)
-
-    return activation
 
 
 def _backward_rule(name: str, refused: Dtypes) -> Rule:
@@ -66,7 +58,7 @@ def _backward_rule_input_first(name: str, refused: Dtypes) -> Rule:
 
 
 register_table(
-    _activation_rule,
+    unary_same_rule,
     {
         "celu elu hardshrink hardsigmoid hardswish leaky_relu mish": NOT_FLOATS,
         "softplus": NOT_FLOATS,

@@ -22,6 +22,7 @@ from lostwax.ops.shapes import (
     preserved_strides,
     promote,
     require,
+    require_same_sizes,
     show,
 )
 from lostwax.ops.spelling import (
@@ -324,10 +325,7 @@ def multilabel_margin_loss_forward(
 ) -> tuple[TensorType, TensorType]:
     _require_vector_or_matrix(self)
     text = f"inconsistent target size: {show(target.size)} for input of size: {show(self.size)}"
-    if len(self.size) != len(target.size):
-        fail(text)
-    for a, b in zip(self.size, target.size, strict=True):
-        require(eq(a, b), text)
+    require_same_sizes(self.size, target.size, text)
     require_same_dtype(torch.int64, target.dtype)
     each = reduction == NONE and len(self.size) == 2
     return self.fresh((self.size[0],) if each else ()), self.fresh(target.size)

@@ -15,7 +15,15 @@ import torch
 
 from lostwax.ops.memory_format import fresh_like
 from lostwax.ops.registry import rule
-from lostwax.ops.shapes import channels_last_strides, fail, is_met, require, show, wrap_dim
+from lostwax.ops.shapes import (
+    channels_last_strides,
+    fail,
+    is_met,
+    require,
+    require_same_sizes,
+    show,
+    wrap_dim,
+)
 from lostwax.ops.spelling import raise_not_implemented, require_floating, scalar_type
 from lostwax.sym import Size, eq, minimum
 from lostwax.types import Sizes, TensorType
@@ -402,10 +410,7 @@ def _require_same_size(x: TensorType, indices: TensorType) -> None:
         f"Expected shape of indices to be same as that of the input tensor ({show(x.size)}) "
         f"but got indices tensor with shape: {show(indices.size)}"
     )
-    if len(x.size) != len(indices.size):
-        fail(text)
-    for a, b in zip(x.size, indices.size, strict=True):
-        require(eq(a, b), text)
+    require_same_sizes(x.size, indices.size, text)
 
 
 @rule("max_unpool2d")

@@ -27,6 +27,7 @@ from lostwax.ops.shapes import (
     must_be_one,
     require,
     require_same_device,
+    require_same_sizes,
     show,
     wrap_dim,
 )
@@ -235,10 +236,7 @@ def _check_source(name: str, x: TensorType, d: int, index: TensorType, source: T
         "source tensor shape must match self tensor shape, excluding the specified dimension. "
         f"Got self.shape = {show(x.size)} source.shape = {show(source.size)}"
     )
-    if len(others[0]) != len(others[1]):
-        fail(text)
-    for a, b in zip(*others, strict=True):
-        require(eq(a, b), text)
+    require_same_sizes(*others, text)
 
 
 @rule("index_add")

@@ -20,12 +20,13 @@ from lostwax.ops.shapes import (
     is_met,
     promote,
     require,
+    require_same_sizes,
     show,
 )
 from lostwax.ops.spelling import raise_not_implemented, scalar_type
 from lostwax.ops.tensors.factory import new_tensor, new_tensor_like
 from lostwax.ops.traits import Trait
-from lostwax.sym import Size, eq
+from lostwax.sym import Size
 from lostwax.types import TensorType
 
 Generator = torch.Generator | None
@@ -300,10 +301,7 @@ def _check_noise(x: TensorType, noise: TensorType) -> None:
         "noise tensor shape must match self tensor shape. "
         f"Got self.shape = {show(x.size)} noise.shape = {show(noise.size)}"
     )
-    if len(x.size) != len(noise.size):
-        fail(text)
-    for a, b in zip(x.size, noise.size, strict=True):
-        require(eq(a, b), text)
+    require_same_sizes(x.size, noise.size, text)
 
 
 @rule("rrelu_with_noise rrelu_with_noise_")

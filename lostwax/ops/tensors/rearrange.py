@@ -30,6 +30,7 @@ from lostwax.ops.shapes import (
     promote,
     require,
     require_same_device,
+    require_same_sizes,
     show,
     wrap_dim,
     wrap_dims,
@@ -135,10 +136,7 @@ def _overwrite_part(x: TensorType, src: TensorType, part: TensorType) -> TensorT
         "expected src to have a size equal to the slice of self. "
         f"src size = {show(src.size)}, slice size = {show(part.size)}"
     )
-    if len(src.size) != len(part.size):
-        fail(text)
-    for a, b in zip(src.size, part.size, strict=True):
-        require(eq(a, b), text)
+    require_same_sizes(src.size, part.size, text)
     require_same_device((x, src), "copy_")
     return _storage_copy(x)
 
@@ -284,10 +282,7 @@ def _check_equal(first: Sizes, size: Sizes, at: int) -> None:
         f"stack expects each tensor to be equal size, but got {show(first)} at entry 0 and "
         f"{show(size)} at entry {at}"
     )
-    if len(size) != len(first):
-        fail(text)
-    for a, b in zip(first, size, strict=True):
-        require(eq(a, b), text)
+    require_same_sizes(first, size, text)
 
 
 @rule("_stack")

@@ -17,6 +17,7 @@ from lostwax.ops.shapes import (
     fail,
     preserved_strides,
     require,
+    require_same_sizes,
     show,
     wrap_dim,
 )
@@ -100,10 +101,7 @@ def searchsorted(
             "dimensions of boundaries tensor and input value tensor must match, but we got "
             f"boundaries tensor {show(boundaries.size)} and input value tensor {show(x.size)}"
         )
-        if len(boundaries.size) != len(x.size):
-            fail(text)
-        for a, b in zip(boundaries.size[:-1], x.size[:-1], strict=True):
-            require(eq(a, b), text)
+        require_same_sizes(boundaries.size[:-1], x.size[:-1], text)
     return _positions(x.size, boundaries, out_int32)
 
 
@@ -152,10 +150,7 @@ def _check_search(
             "torch.searchsorted(): boundary and sorter must have the same size, but got boundary "
             f"tensor {show(boundaries.size)}and got sorter tensor {show(sorter.size)}"
         )
-        if len(sorter.size) != n:
-            fail(text)
-        for a, b in zip(boundaries.size, sorter.size, strict=True):
-            require(eq(a, b), text)
+        require_same_sizes(boundaries.size, sorter.size, text)
 
 
 @rule("bucketize.Tensor")

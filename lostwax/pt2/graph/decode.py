@@ -33,7 +33,7 @@ from lostwax.ir.signature import ExportGraphSignature, InputKind
 from lostwax.pt2 import original
 from lostwax.pt2.container.weights import read_device
 from lostwax.pt2.graph import metadata
-from lostwax.pt2.graph.signature import read_call_graph, read_signature
+from lostwax.pt2.graph.signature import read_call_graph, read_kind, read_name, read_signature
 from lostwax.pt2.graph.symbols import SymbolReader, hints_of
 from lostwax.pt2.graph.targets import target_named, unspeakable
 from lostwax.pt2.guards import flat_places, places, read_facts, read_guards
@@ -226,18 +226,12 @@ def _constraints(given: Json, symbols: SymbolReader) -> RangeConstraints:
     found = {}
     for entry in own["ranges"] if isinstance(own, dict) else list(limits):
         if isinstance(entry, list) and len(entry) == 3:  # of an expression
-            name = _text(entry[0])
+            name = read_name(entry[0])
             found[symbols.find_named(name)] = _limits(name, *entry[1:])
         else:
-            name = _text(entry)
+            name = read_name(entry)
             found[symbols.find_named(name)] = limits[in_files.get(name, name)]
     return RangeConstraints((e, both) for e, both in found.items() if e is not None)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise LoadError(f"{value!r} is not a name")
-    return value
 
 
 def _sizes(graph: Json) -> Iterator[Any]:
@@ -340,7 +334,7 @@ class _GraphReader:
             self.renamed[name] = node.name
 
     def _input(self, argument: Json, name: str) -> None:
-        kind, given = _union(argument)
+        kind, given = read_kind(argument)
         if kind == "as_tensor":
             name, value = given["name"], self._tensor(given["name"])
         elif kind in _SYMBOLIC:
@@ -451,7 +445,7 @@ class _GraphReader:
         self._define(name, node)
 
     def _result(self, output: Json) -> tuple[str, Any]:
-        kind, given = _union(output)
+        kind, given = read_kind(output)
         if kind == "as_tensor":
             return given["name"], self._tensor(given["name"])
         if kind in _SYMBOLIC:
@@ -521,7 +515,7 @@ class _GraphReader:
         return found
 
     def _symbolic(self, given: Json) -> Any:
-        kind, value = _union(given)
+        kind, value = read_kind(given)
         return self._value(value) if kind == "as_name" else _check_plain(kind, value)
 
     def _subgraph(self, given: Json) -> fx.Node:
@@ -574,13 +568,6 @@ _SYMBOLIC = {
     "as_sym_float": "sym_float_values",
     "as_sym_bool": "sym_bool_values",
 }
-
-
-def _union(given: Json) -> tuple[str, Any]:
-    if len(given) != 1:
-        raise LoadError("a field that is one of several kinds has not exactly one")
-    ((kind, value),) = given.items()
-    return kind, value
 
 
 def _check_plain(kind: str, value: Any) -> Any:

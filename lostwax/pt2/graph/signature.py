@@ -48,14 +48,14 @@ def read_signature(given: Json, writes: Sequence[str | None] | None = None) -> E
     return ExportGraphSignature([_input(spec) for spec in given["input_specs"]], outputs)
 
 
-def _one(given: Json) -> tuple[str, Any]:
+def read_kind(given: Json) -> tuple[str, Any]:
     if len(given) != 1:
-        raise LoadError("a part of the signature has not exactly one kind")
+        raise LoadError("a field that is one of several kinds has not exactly one")
     ((kind, value),) = given.items()
     return kind, value
 
 
-def _text(value: Any) -> str:
+def read_name(value: Any) -> str:
     if not isinstance(value, str):
         raise LoadError(f"{value!r} is not a name")
     return value
@@ -69,19 +69,21 @@ _STATE = {
 
 
 def _input(given: Json) -> InputSpec:
-    kind, spec = _one(given)
+    kind, spec = read_kind(given)
     if kind in _STATE:
         of, target = _STATE[kind]
         persistent = spec["persistent"] is True if kind == "buffer" else None
-        argument = TensorArgument(_text(spec["arg"]["name"]))
-        return InputSpec(of, argument, _text(spec[target]), persistent)
+        argument = TensorArgument(read_name(spec["arg"]["name"]))
+        return InputSpec(of, argument, read_name(spec[target]), persistent)
     if kind == "user_input":
         return InputSpec(InputKind.USER_INPUT, read_argument(spec["arg"]), None)
     if kind == "constant_input":
         value = constant(spec["value"])
-        return InputSpec(InputKind.USER_INPUT, ConstantArgument(_text(spec["name"]), value), None)
+        return InputSpec(
+            InputKind.USER_INPUT, ConstantArgument(read_name(spec["name"]), value), None
+        )
     if kind == "token":
-        return InputSpec(InputKind.TOKEN, TokenArgument(_text(spec["arg"]["name"])), None)
+        return InputSpec(InputKind.TOKEN, TokenArgument(read_name(spec["arg"]["name"])), None)
     if kind == "custom_obj":
         raise LoadError(
             f"the input {spec['arg']['name']!r} is an object of the class "
@@ -100,13 +102,13 @@ _WRITES = {
 
 
 def _output(given: Json) -> OutputSpec:
-    kind, spec = _one(given)
+    kind, spec = read_kind(given)
     if kind == "user_output":
         return OutputSpec(OutputKind.USER_OUTPUT, read_argument(spec["arg"]), None)
-    name = _text(spec["arg"]["name"])
+    name = read_name(spec["arg"]["name"])
     if kind in _WRITES:
         of, target = _WRITES[kind]
-        return OutputSpec(of, TensorArgument(name), _text(spec[target]))
+        return OutputSpec(of, TensorArgument(name), read_name(spec[target]))
     if kind == "loss_output":
         return OutputSpec(OutputKind.LOSS_OUTPUT, TensorArgument(name), None)
     if kind == "token":
@@ -122,22 +124,22 @@ _NUMBERS: dict[str, tuple[Any, str]] = {
 
 
 def read_argument(given: Json) -> ArgumentSpec:
-    kind, value = _one(given)
+    kind, value = read_kind(given)
     if kind == "as_tensor":
-        return TensorArgument(_text(value["name"]))
+        return TensorArgument(read_name(value["name"]))
     if kind in _NUMBERS:
         cls, plain = _NUMBERS[kind]
         if "as_name" in value:
-            return cls(_text(value["as_name"]))  # type: ignore[no-any-return]
+            return cls(read_name(value["as_name"]))  # type: ignore[no-any-return]
         return ConstantArgument("", value[plain])
     if kind == "as_custom_obj":
-        return CustomObjArgument(_text(value["name"]), _text(value["class_fqn"]))
+        return CustomObjArgument(read_name(value["name"]), read_name(value["class_fqn"]))
     return ConstantArgument("", constant(given))
 
 
 def constant(given: Json) -> Any:
     """A value that is baked in."""
-    kind, value = _one(given)
+    kind, value = read_kind(given)
     kinds = {"as_int": int, "as_bool": bool, "as_string": str, "as_float": float}
     if kind == "as_none":
         return None
@@ -162,7 +164,7 @@ def read_call_graph(given: Any, signature: ExportGraphSignature) -> list[ModuleC
 
 
 def _entry(given: Json, signature: ExportGraphSignature) -> ModuleCallEntry:
-    fqn, call = _text(given["fqn"]), given["signature"]
+    fqn, call = read_name(given["fqn"]), given["signature"]
     if call is None:
         return ModuleCallEntry(fqn)
     names = call.get("forward_arg_names")
@@ -171,7 +173,7 @@ def _entry(given: Json, signature: ExportGraphSignature) -> ModuleCallEntry:
         [read_argument(a) for a in call["outputs"]],
         tree_of(call["in_spec"]),
         tree_of(call["out_spec"]),
-        None if names is None else [_text(name) for name in names],
+        None if names is None else [read_name(name) for name in names],
     )
     return complete_root(ModuleCallEntry(fqn, made), signature)
 

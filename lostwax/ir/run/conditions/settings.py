@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from lostwax.classes import list_nested
 from lostwax.errors import SettingsError
 from lostwax.fake import autocast
 from lostwax.fake.devices import concrete_device
@@ -100,17 +101,9 @@ def _refuse(what: str, found: str, captured: str, instead: str) -> None:
 def _castable_devices(program: Program) -> Iterator[str]:
     """The types of devices on which a program computes values that autocast may cast."""
     for node in all_nodes(program.graph_module):
-        for value in _tensors(node.meta.get("val")):
+        for value in list_nested([node.meta.get("val")], torch.Tensor):
             if value.dtype in autocast.CASTABLE:
                 yield value.device.type
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _tensors(each)
 
 
 def _makes_tensors(program: Program, device: str) -> bool:
@@ -120,7 +113,7 @@ def _makes_tensors(program: Program, device: str) -> bool:
     made = [n for n in nodes if n.op == "call_function" and not _reads_tensor(n)]
     given = [n.meta.get("val") for n in made] + list(program.constants.values())
     meant = concrete_device(torch.device(device))
-    return any(t.device == meant for value in given for t in _tensors(value))
+    return any(t.device == meant for t in list_nested(given, torch.Tensor))
 
 
 def _makes_numbers(program: Program, dtype: torch.dtype) -> bool:
@@ -128,11 +121,11 @@ def _makes_numbers(program: Program, dtype: torch.dtype) -> bool:
     made = [n.meta.get("val") for n in all_nodes(program.graph_module) if _is_of_integers(n)]
     given = [*made, *program.constants.values()]
     kinds = (dtype, dtype.to_complex())
-    return any(t.dtype in kinds for value in given for t in _tensors(value))
+    return any(t.dtype in kinds for t in list_nested(given, torch.Tensor))
 
 
 def _is_of_integers(node: Node) -> bool:
-    read = [t for n in node.all_input_nodes for t in _tensors(n.meta.get("val"))]
+    read = list_nested([n.meta.get("val") for n in node.all_input_nodes], torch.Tensor)
     return node.op == "call_function" and not any(t.is_floating_point() for t in read)
 
 

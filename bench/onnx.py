@@ -149,9 +149,7 @@ def main() -> None:
         for name in options.models:
             ours, theirs = (measure_cold(name, side) for side in SIDES)
             times.append(theirs / ours)
-            print(
-                f"{name:<12} {ours:6.2f} s, torch {theirs:6.2f} s, {times[-1]:.1f}x", flush=True
-            )
+            print(f"{name:<12} {ours:6.2f} s, torch {theirs:6.2f} s, {times[-1]:.1f}x", flush=True)
         print(f"{statistics.median(times):.1f}x (median)")
         return
     ratios: dict[str, list[float]] = {"written": [], "nodes": [], "run": []}

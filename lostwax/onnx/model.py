@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -71,13 +71,26 @@ def to_onnx(
     of these. With `matmul_nbits=True` products with weights of four bits in groups are
     `MatMulNBits`, an operator of onnxruntime's own."""
     check_is_program(program, "to_onnx")
+    return write_model(program, opset, decompositions or {}, functions, matmul_nbits)
+
+
+def write_model(
+    program: ExportedProgram,
+    opset: int,
+    decompositions: Mapping[OpOverload, Decomposition],
+    functions: Wanted,
+    matmul_nbits: bool,
+    stays: Callable[[torch.Tensor], object] = lambda _: False,
+) -> ir.Model:
+    """As `to_onnx`; `stays` says of a weight that it is held as it is."""
     if not OLDEST <= opset <= NEWEST:
         raise OnnxError(
             f"opset={opset} cannot be written\n  why: opsets {OLDEST} to {NEWEST} are known\n"
             f"  instead: leave it out, which is {USUAL}, or take one of these"
         )
-    ready = prepare(program, opset, decompositions or {})
-    return _ModelWriter(ready, opset).run(check_wanted(functions), matmul_nbits)
+    wanted = check_wanted(functions)
+    ready = prepare(program, opset, decompositions)
+    return _ModelWriter(ready, opset).run(wanted, matmul_nbits, stays)
 
 
 # ------------------------------------------------------------------------------- operators
@@ -172,7 +185,9 @@ class _ModelWriter:
         specs = program.graph_signature.output_specs
         self._written = {spec.target for spec in specs if spec.kind in written}
 
-    def run(self, wanted: Wanted, matmul_nbits: bool) -> ir.Model:
+    def run(
+        self, wanted: Wanted, matmul_nbits: bool, stays: Callable[[torch.Tensor], object]
+    ) -> ir.Model:
         module, signature = self.program.graph_module, self.program.graph_signature
         nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
         names = [each.arg.name for each in signature.input_specs]
@@ -185,7 +200,7 @@ class _ModelWriter:
         for value, first in self._first.items():
             value.const_value = first
         nodes = remove_unread(self.on.scope.nodes, self.outputs)
-        fold_weights(self.on, nodes, self.inputs, self.outputs)
+        fold_weights(self.on, nodes, self.inputs, self.outputs, stays)
         if matmul_nbits:
             nodes = use_matmul_nbits(self.on, nodes, self.outputs)
         nodes = remove_unread(nodes, self.outputs)

@@ -6,7 +6,7 @@ Must not know of programs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -20,12 +20,17 @@ TURNED, FOLDED = ".transposed", ".folded"
 
 
 def fold_weights(
-    on: OnnxWriter, nodes: Sequence[ir.Node], inputs: Sequence[ir.Value], outputs: list[ir.Value]
+    on: OnnxWriter,
+    nodes: Sequence[ir.Node],
+    inputs: Sequence[ir.Value],
+    outputs: list[ir.Value],
+    stays: Callable[[torch.Tensor], object],
 ) -> None:
     """Rewrite nodes that read weights, and the list of outputs. A weight that others read, too,
-    stays as it is: it would be in the file twice. What nobody reads any more stays among the nodes.
+    stays as it is: it would be in the file twice; and so does one of which `stays` says it. What
+    nobody reads any more stays among the nodes.
     """
-    folder = _WeightFolder(on, set(inputs), outputs)
+    folder = _WeightFolder(on, set(inputs), outputs, stays)
     for node in nodes:
         if node.op_type == "Transpose":
             folder.transpose(node)
@@ -34,8 +39,14 @@ def fold_weights(
 
 
 class _WeightFolder:
-    def __init__(self, on: OnnxWriter, inputs: set[ir.Value], outputs: list[ir.Value]) -> None:
-        self.on, self.inputs, self.outputs = on, inputs, outputs
+    def __init__(
+        self,
+        on: OnnxWriter,
+        inputs: set[ir.Value],
+        outputs: list[ir.Value],
+        stays: Callable[[torch.Tensor], object],
+    ) -> None:
+        self.on, self.inputs, self.outputs, self.stays = on, inputs, outputs, stays
 
     def transpose(self, node: ir.Node) -> None:
         (source,), (made,) = node.inputs, node.outputs
@@ -50,7 +61,7 @@ class _WeightFolder:
         held: Any = None if value is None or value in self.inputs else value.const_value
         if held is None or value is None or len(value.uses()) != 1 or value in self.outputs:
             return None
-        return held.raw  # type: ignore[no-any-return]
+        return None if self.stays(held.raw) else held.raw
 
     def _hold(self, source: ir.Value, ending: str, data: torch.Tensor) -> OnnxTensor:
         return self.on.hold(self.on.free_name(f"{source.name}{ending}"), data)

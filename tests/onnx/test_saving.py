@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import safetensors.torch as safetensors
 import torch
 from torch import nn
 
@@ -61,3 +62,59 @@ def test_half_precisions_keep_their_bits(tmp_path: Path) -> None:
 def test_a_target_that_is_no_path(program) -> None:
     with pytest.raises(OnnxError, match="a model is written to a path, not to a list"):
         lostwax.onnx.save(program, [])
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv1d(4, 8, 3), nn.BatchNorm1d(8)
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 3, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.up(self.norm(self.conv(x)).transpose(1, 2)).relu())
+
+
+@pytest.fixture
+def read(tmp_path: Path):
+    """A program whose weights are views of a file, and the model that it is of."""
+    torch.manual_seed(0)
+    module = Small().eval()
+    (tmp_path / "weights").mkdir()
+    safetensors.save_model(module, str(tmp_path / "weights" / "model.safetensors"))
+    checkpoint = lostwax.checkpoint(tmp_path / "weights")
+    with checkpoint.on_meta():
+        bound = Small().eval()
+    checkpoint.bind(bound)
+    program = lostwax.export(bound, (torch.ones(2, 4, 9),), keep="composite")
+    return module, program
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_weights_stay_in_the_files_of_a_checkpoint(read, tmp_path: Path, below: bool) -> None:
+    module, program = read
+    folder = tmp_path if below else tmp_path / "weights"
+    lostwax.onnx.save(program, folder / "model.onnx", external_data="checkpoint")
+    assert not (folder / "model.onnx.data").exists()
+    name = "weights/model.safetensors" if below else "model.safetensors"
+    held = onnx.load(folder / "model.onnx", load_external_data=False).graph.initializer
+    there = [
+        each.name for each in held if each.external_data and each.external_data[0].value == name
+    ]
+    assert {"conv.weight", "norm.running_var", "up.weight", "down.weight"} <= {*there}
+    onnx.checker.check_model(str(folder / "model.onnx"), full_check=True)
+    x = torch.randn(2, 4, 9)
+    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    (found,) = session.run(None, {"x": x.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), module(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_files_that_cannot_be_referred_to(read, program, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    for each in (read[1], program):
+        with pytest.raises(OnnxError, match="no weights lie in "):
+            lostwax.onnx.save(each, tmp_path / "other" / "a.onnx", external_data="checkpoint")
+    with torch.no_grad():
+        read[1].state_dict["up.weight"][0, 0] = 3
+    with pytest.raises(OnnxError, match="were changed after they were read"):
+        lostwax.onnx.save(read[1], tmp_path / "a.onnx", external_data="checkpoint")
+    assert sorted(os.listdir(tmp_path)) == ["other", "weights"]

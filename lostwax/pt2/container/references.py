@@ -66,18 +66,12 @@ class References:
 
 
 def _require_unchanged(file: MappedFile) -> None:
-    if not file.is_as_on_disk() and not _is_equal(file):
+    if not file.is_unchanged():
         raise SaveError(
             f"weights of {file.path} were changed after they were read\n  why: the file would be "
             "referred to, and has the old ones\n  instead: copy them into the archive, "
             "lostwax.save(program, path)"
         )
-
-
-def _is_equal(file: MappedFile) -> bool:
-    view, part = memoryview(file), 1 << 24
-    with open(file.path, "rb") as opened:
-        return all(opened.read(part) == view[at : at + part] for at in range(0, len(view), part))
 
 
 def compute_digest(file: MappedFile) -> str:

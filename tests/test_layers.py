@@ -44,7 +44,8 @@ LAYERS = [
     ["ir"],
     ["capture"],
     ["checkpoints", "dialects"],
-    ["onnx", "pt2", "pte"],
+    ["onnx", "pt2"],
+    ["pte"],
     ["backends"],
     ["checking", "interop", "llm"],
     ["passes"],  # a face: the names of what is in ir
@@ -406,9 +407,9 @@ def test_an_import_of_the_face_is_found(house):
 
 
 def test_an_import_sideways_is_found(house):
-    root = house(pt2__encode="", pte__emit="from lostwax.pt2 import encode")
+    root = house(pt2__encode="", onnx__emit="from lostwax.pt2 import encode")
     assert layer_faults(root) == [
-        "lostwax.pte.emit:1 imports lostwax.pt2.encode, which is not below it"
+        "lostwax.onnx.emit:1 imports lostwax.pt2.encode, which is not below it"
     ]
 
 

@@ -98,6 +98,15 @@ def _require_form(name: str, payload: Payload) -> None:
             f"{name}.preprocess returns named_data that is {named!r}"
             "\n  instead: {name: bytes or tensor}"
         )
+    events: Any = payload.events
+    if not isinstance(events, Mapping) or not all(
+        isinstance(key, (int, str)) and isinstance(each, (list, tuple))
+        for key, each in events.items()
+    ):
+        raise LoweringError(
+            f"{name}.preprocess returns events that are {events!r}"
+            "\n  instead: {number or name: (names of nodes)}"
+        )
     raw = (bytes, bytearray, memoryview)
     for key, data in {"the payload": payload.data, **named}.items():
         kinds = raw if data is payload.data else (*raw, torch.Tensor)

@@ -45,7 +45,7 @@ def lower_methods(
     for name, several in chosen.items():
         for each in several if isinstance(several, (list, tuple)) else (several,):
             programs[name] = lower_program(programs[name], require_partitioner(each, name))
-    return EdgeProgramManager(programs, edge.constant_methods, edge.config)
+    return EdgeProgramManager(programs, edge.constant_methods, edge.config, edge.whole)
 
 
 def lower_program(program: ExportedProgram, partitioner: Partitioner) -> ExportedProgram:
@@ -205,4 +205,5 @@ def _preprocess(program: ExportedProgram, spec: DelegationSpec) -> LoweredBacken
         spec.compile_specs,
         payload.named_data,
         backend,
+        payload.events,
     )

@@ -21,6 +21,7 @@ from lostwax.dialects.edge_operators import EdgeOperator, edge_operator
 from lostwax.dialects.manager import to_edge
 from lostwax.errors import LoweringError
 from lostwax.fake.tensor import FakeTensor
+from lostwax.ir.graph.handles import HANDLE, join_handles
 from lostwax.ir.graph.rewriter import GraphRewriter
 from lostwax.ir.program import ExportedProgram
 from lostwax.ops.dialect_operator import overload_of
@@ -237,4 +238,6 @@ class _Fusing(GraphRewriter):
             self.copy(node)
             return
         each, binding = self.fused[node]
-        self.put(node, each.operator, tuple(self.new[binding[n]] for n in each.inputs), {})
+        inputs = tuple(self.new[binding[n]] for n in each.inputs)
+        made = self.put(node, each.operator, inputs, {})
+        made.meta[HANDLE] = join_handles(binding[call] for call in each.calls)

@@ -32,10 +32,13 @@ class CompileSpec:
 @dataclass(frozen=True)
 class Payload:
     """What a backend makes of a part of a program. `named_data` is data beside the bytes, which
-    delegates and methods share if they give it the same name: bytes, or tensors."""
+    delegates and methods share if they give it the same name: bytes, or tensors. `events` says of
+    what the backend's run time notes while it runs, by a number or a name, which nodes of the part
+    it stands for: their names."""
 
     data: bytes
     named_data: Mapping[str, Any] = field(default_factory=dict)
+    events: Mapping[int | str, Sequence[str]] = field(default_factory=dict)
 
 
 class Backend(ABC):

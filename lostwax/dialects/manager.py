@@ -18,6 +18,7 @@ from lostwax.dialects.methods import Methods, require_config, require_method_nam
 from lostwax.errors import LoweringError
 from lostwax.ir.decompose.core_aten import default_decompositions
 from lostwax.ir.decompose.decompose import decompose_program
+from lostwax.ir.graph.handles import number_calls
 from lostwax.ir.graph.lookup import graph_modules
 from lostwax.ir.passes.pipeline import Pass, Pipeline
 from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gradients
@@ -101,14 +102,18 @@ class EdgeProgramManager(Methods):
         programs: Mapping[str, ExportedProgram],
         constant_methods: Mapping[str, Any] | None = None,
         config: EdgeConfig | None = None,
+        whole: Mapping[str, ExportedProgram] | None = None,
     ) -> None:
         super().__init__(programs, constant_methods or {})
+        self.whole = dict(self._programs if whole is None else whole)
+        """The methods as they were before parts of them were handed to backends."""
         self.config = require_config(config, EdgeConfig)
         both = sorted(self._programs.keys() & self._constants.keys())
         if both:
             raise LoweringError(f"{both[0]!r} is the name of a program and of a constant method")
         for program in self._programs.values():
             validate_edge(program, self.config.preserve_ops)
+            number_calls(program.graph_module)
 
     def transform(
         self, passes: Sequence[AnyPass] | Mapping[str, Sequence[AnyPass]] | Pipeline | Pass
@@ -122,7 +127,8 @@ class EdgeProgramManager(Methods):
         for name, listed in passes.items():
             several = listed if isinstance(listed, (list, tuple)) else (listed,)
             programs[name] = Pipeline(tuple(several))(programs[name])
-        return EdgeProgramManager(programs, self._constants, self.config)
+        lowered = {n: p for n, p in self.whole.items() if p is not self._programs[n]}
+        return EdgeProgramManager(programs, self._constants, self.config, {**programs, **lowered})
 
     def to_backend(self, partitioner: Any) -> EdgeProgramManager:
         """Hand parts of the methods to backends: those that the partitioner chooses, or several
@@ -144,7 +150,7 @@ class EdgeProgramManager(Methods):
         """Lower the methods to an executable for the ExecuTorch runtime. `kernels` are those that
         yours has beside its own, by name: "llama::custom_sdpa.out"."""
         made: ExecutableProgram = late_import("ExecutableProgram")(
-            self._programs, self._constants, config, kernels
+            self._programs, self._constants, config, kernels, self.whole
         )
         return made
 

@@ -16,12 +16,13 @@ from lostwax.errors import LoweringError, SaveError
 from lostwax.ir.program import ExportedProgram
 from lostwax.location import warn
 from lostwax.pte.emit import ExternalWeights, emit_file
+from lostwax.pte.etrecord import Instruction, list_instructions, write_record
 from lostwax.pte.lowering.listing import Listing, Step
 from lostwax.pte.lowering.lower import lower_method
 from lostwax.pte.lowering.state import State
 from lostwax.pte.plan import drop_unread, plan_memory, read_beyond
 from lostwax.pte.record import record_values
-from lostwax.pte.runtime import weights_path
+from lostwax.pte.runtime import record_path, weights_path
 from lostwax.pte.unchecked import warn_of_unchecked
 from lostwax.undo.replace_files import replace_files
 
@@ -61,8 +62,13 @@ class ExecutableProgram(Methods):
         constant_methods: Mapping[str, Any],
         config: ExecutableConfig | None = None,
         kernels: Collection[str] = (),
+        whole: Mapping[str, ExportedProgram] | None = None,
     ) -> None:
+        """`whole` are the programs as they were before backends took parts of them."""
         super().__init__(programs, constant_methods)
+        self._whole = dict(programs if whole is None else whole)
+        self.instructions: dict[str, list[Instruction]] = {}
+        """What each instruction of a method is of: the debug handles of nodes."""
         self.config = require_config(config, ExecutableConfig)
         self.kernels = _require_names(kernels)
         """The kernels that the runtime must have beside its own."""
@@ -82,6 +88,7 @@ class ExecutableProgram(Methods):
             self.arena_sizes[name] = planned.arena
             state.write_starts(planned.listing)
             listings.append(planned.listing)
+            self.instructions[name] = list_instructions(planned.listing)
         beyond = max(map(read_beyond, listings), default=0)
         arenas = [
             [size, state.size + beyond] if state.size else [size]
@@ -109,21 +116,28 @@ class ExecutableProgram(Methods):
         """The bytes of the file."""
         return sum(self.sizes.values())
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, etrecord: bool = False) -> None:
         """Write the file, and that with the weights, if they are beside: `x.ptd` for `x.pte`. A
-        file is replaced when all is written, or not at all."""
+        file is replaced when all is written, or not at all. With `etrecord` there is an ETRecord
+        beside it, `x.etrecord`: which nodes, modules and lines of yours each instruction is of."""
         text = os.fspath(path)
         if not text.endswith(".pte"):
             raise SaveError(f"an executable is saved as a .pte file; {text!r} is none")
         files: dict[Any, Any] = {text: self.write_to_file}
         if self.weights is not None:
             files = {weights_path(text): partial(_write, self.weights), **files}
+        if etrecord:
+            files[record_path(text)] = self.write_record_to_file
         replace_files(files)
 
     def write_to_file(self, file: IO[bytes]) -> None:
         """Write the file's bytes to an open file."""
         for chunk in self._chunks:
             write_parts(file, chunk)
+
+    def write_record_to_file(self, file: IO[bytes]) -> None:
+        """Write the ETRecord to an open file."""
+        write_record(file, self._whole, self.instructions)
 
     def _facts(self) -> list[str]:
         beside = [] if self.weights is None else [f"{len(self.weights):,} bytes of weights beside"]

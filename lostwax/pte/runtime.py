@@ -162,6 +162,11 @@ def weights_path(path: str | os.PathLike[str]) -> str:
     return os.path.splitext(os.fspath(path))[0] + ".ptd"
 
 
+def record_path(path: str | os.PathLike[str]) -> str:
+    """Where the ETRecord of a file is, if there is one."""
+    return os.path.splitext(os.fspath(path))[0] + ".etrecord"
+
+
 def _read(file: AnyFile) -> bytes:
     if isinstance(file, (str, os.PathLike)):
         try:

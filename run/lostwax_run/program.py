@@ -76,7 +76,8 @@ class Program:
     their state from call to call, and share it as the file says. `weights` is the `.ptd` file with
     weights; that of a path may be beside it, `m.ptd` for `m.pte`. Threads that call one program
     take turns. With `alone=True` a call computes in its thread only. With `traced=True` calls note
-    how long each instruction takes, for `take_trace`, and `traced_bytes` of what they compute.
+    how long each instruction takes, for `take_trace`; with `traced_bytes`, too, what they compute
+    instead, in so many bytes.
     """
 
     def __init__(

@@ -128,6 +128,23 @@ struct Arena {
   }
 };
 
+// Notes times; or values, and then no times of delegates: values would distort them, and ExecuTorch's
+// Inspector takes the events of a delegate for values that are missing.
+struct Tracer : executorch::etdump::ETDumpGen {
+  bool has_values = false;
+
+  et::EventTracerEntry start_profiling_delegate(const char* name, int32_t id) override {
+    return has_values ? et::EventTracerEntry{} : ETDumpGen::start_profiling_delegate(name, id);
+  }
+  void end_profiling_delegate(et::EventTracerEntry entry, const void* more, size_t size) override {
+    if (!has_values) ETDumpGen::end_profiling_delegate(entry, more, size);
+  }
+  void log_profiling_delegate(const char* name, int32_t id, et_timestamp_t start,
+                              et_timestamp_t end, const void* more, size_t size) override {
+    if (!has_values) ETDumpGen::log_profiling_delegate(name, id, start, end, more, size);
+  }
+};
+
 // The memory of one use of a file. The first arena of a method is its own, the others, in which
 // state lies, are those of all methods.
 struct Session {
@@ -135,13 +152,15 @@ struct Session {
   File& file;
   bool alone;  // calls stay in their thread
   std::vector<Arena> shared;
-  std::optional<executorch::etdump::ETDumpGen> tracer;  // of what its methods do
-  Arena values;                                         // what they computed, if that is traced
+  std::optional<Tracer> tracer;  // of what its methods do
+  Arena values;                  // what they computed, if that is traced
 
   et::Error trace(size_t room) {
     tracer.emplace();
     if (room == 0) return et::Error::Ok;
     if (!values.allocate(room)) return et::Error::MemoryAllocationFailed;
+    tracer->has_values = true;
+    tracer->set_event_tracer_profiling_level(et::EventTracerProfilingLevel::kProfileMethodOnly);
     tracer->set_event_tracer_debug_level(et::EventTracerDebugLogLevel::kIntermediateOutputs);
     return tracer->set_debug_buffer(values.span).error();
   }
@@ -333,7 +352,8 @@ void run_close(File* file) {
   guard([&] { return delete file, et::Error::Ok; });
 }
 
-// `traced`: its methods note what they do, and `room` bytes of what they compute, in an ETDump.
+// `traced`: its methods note how long what they do takes, or what they compute, in an ETDump; that
+// needs `room` bytes.
 int run_begin(File* file, bool alone, bool traced, size_t room, Session** session) {
   return guard([&]() -> et::Error {
     auto made = std::make_unique<Session>(*file, alone);

@@ -202,7 +202,8 @@ def beside_torch(installed: Installed, tmp_path_factory: pytest.TempPathFactory)
     """The environment of a process of ours that has lostwax_run, too."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "lostwax_run").symlink_to(installed.site / "lostwax_run")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+    paths = [str(folder), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def test_lostwax_runs_files_with_it(beside_torch: dict[str, str], cases: Path) -> None:
@@ -232,3 +233,75 @@ print(type(ours), tuple(ours.shape))
     assert done.returncode == 0, done.stderr
     assert "input 0 is a tensor of torch.float32 and [2, 4] (cpu)" in done.stdout
     assert done.stdout.endswith("<class 'torch.Tensor'> (3, 2)\n")
+
+
+INSPECT = """
+import json, sys, warnings
+from executorch.devtools import Inspector
+
+folder = sys.argv[1]
+found = {}
+for name in ("times", "values"):
+    values = f"{folder}/{name}.bin" if name == "values" else None
+    file = f"{folder}/{name}.etdp"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        inspector = Inspector(
+            etdump_path=file, etrecord=f"{folder}/m.etrecord", debug_buffer_path=values
+        )
+    found[name] = [
+        [event.name, sorted(set(filter(None, event.stack_traces.values()))), event.op_types]
+        for block in inspector.event_blocks if block.name == "Execute" for event in block.events
+    ]
+found["gaps"] = [gap for gaps in inspector.calculate_numeric_gap("L1")["gap"] for gap in gaps]
+print(json.dumps(found))
+"""
+
+TRACED = """
+import sys, torch, numpy
+from lostwax_run import Program
+folder, backend = sys.argv[1:]
+import lostwax
+from lostwax.backends import XnnpackPartitioner
+from tests.pte.test_records import Net
+
+torch.manual_seed(0)
+x = torch.randn(1, 3, 8, 8)
+edge = lostwax.export(Net().eval(), (x,)).to_edge()
+edge = edge.to_backend(XnnpackPartitioner()) if backend == "xnnpack" else edge
+edge.to_executable().save(f"{folder}/m.pte", etrecord=True)
+for name, room in (("times", 0), ("values", 1 << 20)):
+    program = Program(f"{folder}/m.pte", traced=True, traced_bytes=room)
+    program.forward(x.numpy())
+    trace = program.take_trace()
+    open(f"{folder}/{name}.etdp", "wb").write(trace.dump)
+    open(f"{folder}/{name}.bin", "wb").write(trace.values)
+"""
+
+
+@pytest.mark.parametrize("backend", ["portable", "xnnpack"])
+def test_executorchs_inspector_shows_lines(
+    beside_torch: dict[str, str], tmp_path: Path, backend: str
+) -> None:
+    """Also of what XNNPACK does inside of a delegate; and it compares values."""
+    pytest.importorskip("executorch.exir", exc_type=ImportError)
+    pytest.importorskip("pandas")
+    for code, words in ((TRACED, [tmp_path, backend]), (INSPECT, [tmp_path])):
+        command = [sys.executable, "-c", code, *map(str, words)]
+        done = subprocess.run(command, env=beside_torch, capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    shown = {name: "".join(lines) for name, lines, _ in found["times"]}
+    operators = {name: kinds for name, _, kinds in found["times"]}
+    if backend == "xnnpack":
+        assert "y = self.conv(x).relu()" in shown["Convolution (NHWC, F32) IGEMM #1"]
+        assert operators["Convolution (NHWC, F32) IGEMM #1"] == [
+            "convolution.default",
+            "relu.default",
+        ]
+        assert operators["TanH (NC) #1"] == ["tanh.default"]
+        assert "return self.head(y.mean((2, 3)))" in shown["DELEGATE_CALL"]
+    else:
+        assert "y = self.conv(x).relu()" in shown["native_call_mm.out"]
+    assert found["gaps"]
+    assert max(found["gaps"]) < 1e-3

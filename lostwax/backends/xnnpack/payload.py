@@ -6,7 +6,8 @@ Must not know of operators: a node has a kind and its fields.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -56,6 +57,8 @@ class PayloadWriter:
         self.externals = 0
         self.data: list[Table] = [Table("ConstantDataOffset", {})]
         self.named: dict[str, Any] = {}
+        self.datatypes: dict[int, int] = {}
+        """That of each value."""
         self.known: dict[Any, int] = {}
         """The constants by their names and sizes."""
 
@@ -69,6 +72,7 @@ class PayloadWriter:
     ) -> int:
         """Add a value; `external` is its place among the arguments of the delegate."""
         number = len(self.values)
+        self.datatypes[number] = form.datatype
         fields = {
             "datatype": form.datatype,
             "num_dims": len(size),
@@ -163,3 +167,92 @@ def _name(data: Any, more: bytes = b"") -> str:
     found = blake2b(data, digest_size=32)
     found.update(more)
     return found.hexdigest()
+
+
+# ------------------------------------------------------------------------------- events
+#
+# XNNPACK's profile tells by names what it runs: "Add (ND) #2" is the second one. It rewrites what
+# it is given: it merges reshapes, drops copies, appends limits, and squares what is multiplied by
+# itself. So only that has a name here which it runs as it stands, one for one; what is not named
+# is of the whole delegate.
+
+Step = tuple[str, Mapping[str, Any], Sequence[str]]
+"""A node of a payload: its kind, its fields, and the names of the nodes of the part."""
+
+_NAMES = {
+    **dict.fromkeys(("XNNConv2d", "XNNDepthwiseConv2d"), "Convolution (NHWC, F32) IGEMM"),
+    "XNNFullyConnected": "Fully Connected (NC, F32) GEMM",
+    "XNNBatchMatrixMultiply": "Batch Matrix Multiply (NC, F32) GEMM",
+    "XNNSoftmax": "Softmax (NC, F32)",
+    "XNNSigmoid": "Sigmoid (NC)",
+    "XNNTanh": "TanH (NC)",
+    "XNNGelu": "GELU (NC)",
+    "XNNELU": "ELU (NC)",
+    "XNNLeakyReLU": "LeakyReLU (NC)",
+    "XNNHardswish": "HardSwish (NC)",
+    "XNNPReLU": "PReLU (ND)",
+    "XNNExp": "Exp (NC)",
+    "XNNLog": "Log (NC)",
+    "XNNSin": "Sine (NC)",
+    "XNNCos": "Cosine (NC)",
+    "XNNAbs": "Abs (NC)",
+    "XNNNegate": "Negate (NC)",
+    "XNNFloor": "Floor (NC)",
+    "XNNCeiling": "Ceiling (NC)",
+    "XNNSquare": "Square (NC)",
+    "XNNSquareRoot": "Square Root (NC)",
+    "XNNReciprocalSquareRoot": "Reciprocal Square Root (NC)",
+    "XNNAdd": "Add (ND)",
+    "XNNSubtract": "Subtract (ND)",
+    "XNNMultiply": "Multiply (ND)",
+    "XNNDiv": "Divide (ND)",
+    "XNNMinimum": "Minimum (ND)",
+    "XNNMaximum": "Maximum (ND)",
+    "XNNMaxPooling2d": "Max Pooling (NHWC, F32)",
+    "XNNGlobalAvgPooling2d": "Mean (ND) Reduce2",
+    "XNNStaticConstantPad": "Constant Pad (ND, X32)",
+    "XNNStaticResizeBilinear2D": "Resize Bilinear (NHWC)",
+    "XNNStaticSlice": "Slice (ND, X32)",
+}
+_CONVOLUTIONS = ("XNNConv2d", "XNNDepthwiseConv2d")
+_DEPTHWISE = (3, 4, 9, 25)
+"""So many elements kernels have for which there are special functions."""
+
+
+def name_events(
+    steps: Iterable[Step], datatypes: Mapping[int, int]
+) -> Iterator[tuple[str, Sequence[str]]]:
+    """The names of events, each with the nodes that it is of. `datatypes` are those of values."""
+    counts: Counter[str] = Counter()
+    for kind, fields, nodes in steps:
+        name = _name_event(kind, fields, datatypes)
+        if name:
+            counts[name] += 1
+            yield f"{name} #{counts[name]}", nodes
+
+
+def _name_event(kind: str, fields: Mapping[str, Any], datatypes: Mapping[int, int]) -> str:
+    ids = [value for key, value in fields.items() if key.endswith("_id")]
+    if any(datatypes.get(each, FLOAT32) != FLOAT32 for each in ids):
+        return ""
+    if kind == "XNNMultiply" and fields["input1_id"] == fields["input2_id"]:
+        return _NAMES["XNNSquare"]
+    if kind in _CONVOLUTIONS:
+        return _name_convolution(kind, fields)
+    return _NAMES.get(kind, "")
+
+
+def _name_convolution(kind: str, fields: Mapping[str, Any]) -> str:
+    window = fields["kernel_height"] * fields["kernel_width"]
+    moves = fields["subsampling_height"] * fields["subsampling_width"] > 1
+    is_padded = any(fields[f"padding_{side}"] for side in ("top", "bottom", "left", "right"))
+    if fields["group_output_channels"] > 1 and fields["groups"] > 1:
+        return _NAMES[kind]
+    if kind == "XNNDepthwiseConv2d" and window in _DEPTHWISE:
+        return "Convolution (NHWC, F32) DWConv"
+    if window == 1 and not moves and not is_padded:
+        if kind == "XNNDepthwiseConv2d":
+            return "Convolution (NHWC, F32) VMulCAddC"
+        if fields["groups"] == 1:
+            return _NAMES["XNNFullyConnected"]
+    return _NAMES[kind]

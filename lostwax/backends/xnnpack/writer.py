@@ -8,7 +8,7 @@ transposed when the other is read. Must not know how single operators are writte
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import getitem
 from typing import Any
 
@@ -17,7 +17,13 @@ from torch.fx import Node
 
 from lostwax.backends.spec import Payload
 from lostwax.backends.xnnpack.calls import Sizes, bound_of, find_clamp, is_static, size_of
-from lostwax.backends.xnnpack.payload import FLOATS, Clamp, ElementForm, PayloadWriter
+from lostwax.backends.xnnpack.payload import (
+    FLOATS,
+    Clamp,
+    ElementForm,
+    PayloadWriter,
+    name_events,
+)
 from lostwax.backends.xnnpack.quantized.quantum import find_form
 from lostwax.dialects.edge import COPIES
 from lostwax.errors import LoweringError
@@ -64,7 +70,7 @@ class Constants(dict[Node, torch.Tensor]):
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self.__getitem__)
         target: Any = node.target
         with torch.no_grad():  # as views: large weights are not copied
-            self[node] = _VIEWS.get(target.overload, target)(*args, **kwargs)
+            self[node] = _VIEWS.get(getattr(target, "overload", target), target)(*args, **kwargs)
         return self[node]
 
     def get(self, node: Any, default: Any = None) -> Any:
@@ -85,6 +91,10 @@ class PartWriter:
         self.same: dict[Node, Node] = {}
         """Nodes whose values are those of others."""
         self.written: set[Node] = set()
+        self.writing: list[Node] = []
+        """The nodes that are being written, each for the one before."""
+        self.steps: list[tuple[str, dict[str, Any], Node]] = []
+        """The nodes of the payload: kind, fields, and for which node they were written."""
         self.places: dict[Node, int] = {}
         """The places of results among the arguments of the delegate."""
 
@@ -101,8 +111,26 @@ class PartWriter:
             if node.target is not getitem and not self._find_entry(node).lazy:
                 self.write(node)
         for node in results:
+            self.writing.append(node)
             self._write_result(node)
-        return self.payload.write()
+            self.writing.pop()
+        return replace(self.payload.write(), events=self._name_events())
+
+    def _name_events(self) -> dict[int | str, Sequence[str]]:
+        made: dict[int, list[str]] = {}
+        for (node, _), number in self.ids.items():
+            made.setdefault(number, []).append(node.name)
+        steps = [
+            (
+                kind,
+                fields,
+                tuple(dict.fromkeys([node.name, *made.get(fields.get("output_id", -1), ())])),
+            )
+            for kind, fields, node in self.steps
+        ]
+        named: dict[int | str, Sequence[str]] = {}
+        named.update(name_events(steps, self.payload.datatypes))
+        return named
 
     def _add_inputs(self, nodes: Sequence[Node]) -> None:
         program, place = self.program, 0
@@ -156,7 +184,9 @@ class PartWriter:
         if node.target is getitem:
             self.write(node.args[0])  # type: ignore[arg-type]
         else:
+            self.writing.append(node)
             self._find_entry(node).write(self, node)
+            self.writing.pop()
 
     def is_there(self, node: Node) -> bool:
         """Is the value there, in any layout?"""
@@ -221,6 +251,7 @@ class PartWriter:
     def add(self, kind: str, clamp: Clamp | None = None, /, **fields: Any) -> None:
         """Add a node to the payload."""
         self.payload.add_node(kind, clamp, **fields)
+        self.steps.append((kind, fields, self.writing[-1]))
 
     def find_result(self, node: Node) -> Result:
         """The result of a node, limited at once if its only reader does nothing else."""

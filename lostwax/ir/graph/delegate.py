@@ -33,6 +33,7 @@ class LoweredBackendModule(nn.Module):
         compile_specs: Sequence[Any] = (),
         named_data: Mapping[str, Any] | None = None,
         backend: Any = None,
+        events: Mapping[int | str, Sequence[str]] | None = None,
     ) -> None:
         super().__init__()
         self.original_module = program
@@ -46,6 +47,8 @@ class LoweredBackendModule(nn.Module):
         """Data beside the payload, which delegates and methods share by name."""
         self.backend = backend
         """What made the payload, if it is at hand: it is asked again to find what is wrong."""
+        self.events = dict(events or {})
+        """The names of the nodes of the part that each event of the backend's run time is of."""
 
     @property
     def program(self) -> Program:

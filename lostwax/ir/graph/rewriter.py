@@ -17,6 +17,7 @@ from torch.fx.node import map_arg
 from lostwax.classes import PLAIN, SYMBOLIC
 from lostwax.ir.data import Program
 from lostwax.ir.graph.graph_module import ReadableModule
+from lostwax.ir.graph.handles import HANDLE
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.graph.retype import PROVENANCE
 from lostwax.ir.graph.writer import GraphWriter, base_name
@@ -105,6 +106,8 @@ class GraphRewriter:
         name = self.writer.free_name(base_name(target).strip("_"))
         made = self.writer.append("call_function", name, target, args, kwargs)
         made.meta.update({key: node.meta.get(key, nothing) for key, nothing in PROVENANCE.items()})
+        if HANDLE in node.meta:
+            made.meta[HANDLE] = node.meta[HANDLE]
         made.meta["val"] = value
         return made
 

@@ -17,6 +17,7 @@ from torch import nn
 
 from lostwax.errors import LoadError, SaveError
 from lostwax.ir.decompose.decompose import Origin
+from lostwax.ir.graph.handles import HANDLE
 from lostwax.ir.graph.lookup import WHOLE
 from lostwax.pt2.graph.targets import name_of, target_named
 from lostwax.pt2.lines import Lines
@@ -29,7 +30,7 @@ NO_MODULE = {"L__self__": ("", "lostwax.NoModule")}
 nodes."""
 DECOMPOSED = "decomposed_from"
 """Our own entry: the operators that a node was one of several nodes of."""
-OWN = (DECOMPOSED, WHOLE)
+OWN = (DECOMPOSED, WHOLE, HANDLE)
 """Entries that torch does not have."""
 
 
@@ -54,6 +55,8 @@ def write(meta: dict[str, Any], lines: Lines) -> dict[str, str]:
         out[DECOMPOSED] = ";".join(f"{o.name},{name_of(o.target)}" for o in origins)
     if meta.get(WHOLE):  # our own, too
         out[WHOLE] = name_of(meta[WHOLE])
+    if HANDLE in meta:  # ExecuTorch's
+        out[HANDLE] = str(meta[HANDLE])
     return out
 
 
@@ -75,6 +78,8 @@ def read(given: dict[str, Any]) -> dict[str, Any]:
         out[DECOMPOSED] = tuple(Origin(n, target_named(t)) for n, _, t in parts)
     if given.get(WHOLE):
         out[WHOLE] = target_named(given[WHOLE])
+    if str(given.get(HANDLE) or "").isdecimal():
+        out[HANDLE] = int(given[HANDLE])
     return out
 
 

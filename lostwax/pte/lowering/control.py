@@ -36,10 +36,10 @@ def lower_cond(writer: CallWriter, node: Node) -> Any:
         return writer.inline(graphs[0 if chosen else 1], values)
     listing, otherwise, end = writer.listing, Label(), Label()
     results = _new_results(writer, node)
-    listing.steps.append(JumpIfFalse(chosen, otherwise))
+    listing.steps.append(JumpIfFalse(chosen, otherwise, node))
     with listing.scope():
         _assign(writer, writer.inline(graphs[0], values), results)
-    listing.steps += [JumpIfFalse(False, end), otherwise]
+    listing.steps += [JumpIfFalse(False, end, node), otherwise]
     with listing.scope():
         _assign(writer, writer.inline(graphs[1], values), results)
     listing.steps.append(end)
@@ -58,9 +58,9 @@ def lower_while(writer: CallWriter, node: Node) -> Any:
     listing.steps.append(begin)
     with listing.scope():
         (holds,) = writer.inline(condition, [*carried, *others])
-        listing.steps.append(JumpIfFalse(holds, end))
+        listing.steps.append(JumpIfFalse(holds, end, node))
         _carry(writer, writer.inline(body, [*carried, *others]), carried)
-        listing.steps += [JumpIfFalse(False, begin), end]
+        listing.steps += [JumpIfFalse(False, begin, node), end]
     return _note_results(writer, node, carried)
 
 
@@ -149,15 +149,16 @@ def _lower_rows(
             writer.call("aten::full.out", [0, *rest], 0, outs=[out])
     _add_row(writer, made, first, 0)
     at = Number(0)
-    listing.steps += [Move(1 if first else 0, at), begin]
+    listing.steps += [Move(1 if first else 0, at, listing.node), begin]
     with listing.scope():
-        listing.steps.append(JumpIfFalse(listing.apply("lt", at, total, start=False), end))
+        node, within = listing.node, listing.apply("lt", at, total, start=False)
+        listing.steps.append(JumpIfFalse(within, end, node))
         results, following = turn([_select(writer, each, at) for each in rows])
         _add_row(writer, made, results, at)
         _carry(writer, following, carried)
         listing.steps += [
             Call("executorch_prim::add.Scalar", [at, 1, at], (at,), listing.node),
-            JumpIfFalse(False, begin),
+            JumpIfFalse(False, begin, node),
             end,
         ]
     for out in made:
@@ -220,7 +221,7 @@ def _assign(writer: CallWriter, values: Sequence[Any], to: Sequence[Any]) -> Non
             order = list(range(len(place.size)))
             writer.call("dim_order_ops::_clone_dim_order.out", value, False, order, outs=[place])
         elif isinstance(place, Number):
-            writer.listing.steps.append(Move(value, place))
+            writer.listing.steps.append(Move(value, place, writer.listing.node))
 
 
 def _carry(writer: CallWriter, values: Sequence[Any], carried: Sequence[Any]) -> None:
@@ -233,7 +234,7 @@ def _carry(writer: CallWriter, values: Sequence[Any], carried: Sequence[Any]) ->
             ready.append(writer.clone(value))
         elif isinstance(value, Number):
             aside = Number(value.start)
-            writer.listing.steps.append(Move(value, aside))
+            writer.listing.steps.append(Move(value, aside, writer.listing.node))
             ready.append(aside)
         else:
             ready.append(value)

@@ -111,6 +111,7 @@ class Move:
 
     source: Any
     to: Any
+    node: Node | None = None
 
 
 @dataclass(eq=False)
@@ -119,6 +120,7 @@ class JumpIfFalse:
 
     condition: Any
     to: Label
+    node: Node | None = None
 
 
 Step = Call | Move | JumpIfFalse | Label

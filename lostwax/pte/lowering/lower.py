@@ -99,7 +99,7 @@ class Lowering(CallWriter):
         return self.listing
 
     def inline(self, graph: GraphModule, operands: Sequence[Any]) -> list[Any]:
-        outer, self.values = self.values, {}
+        (outer, self.values), caller = (self.values, {}), self.listing.node
         given = iter(operands)
         results: Any = []
         for node in graph.graph.nodes:
@@ -110,7 +110,7 @@ class Lowering(CallWriter):
                 self.lower_call(node)
             elif node.op == "output":
                 results = self.value(node.args[0])
-        self.values = outer
+        self.values, self.listing.node = outer, caller
         return list(results) if isinstance(results, (list, tuple)) else [results]
 
     def _bind(self, node: Node, value: Any) -> None:
@@ -188,11 +188,11 @@ class Lowering(CallWriter):
     def _lower_output(self, node: Node) -> None:
         signature = self.program.graph_signature
         pairs = list(zip(node.args[0], signature.output_specs, strict=True))  # type: ignore[arg-type]
-        news: list[tuple[Tensor, Any]] = []
+        news: list[tuple[Tensor, Any, Any]] = []
         for value, spec in pairs:
             given = self.value(value) if isinstance(value, Node) else value
             if spec.kind in WRITES:
-                news.append((self.buffers[str(spec.target)], given))
+                news.append((self.buffers[str(spec.target)], given, value))
             elif spec.kind in _RESULTS:
                 self.listing.outputs.append(self._result(given))
             else:
@@ -220,17 +220,18 @@ class Lowering(CallWriter):
             instead="return tensors",
         )
 
-    def _write_back(self, news: list[tuple[Tensor, Any]]) -> None:
-        """Write new state. What is read of other state is read before any is written."""
+    def _write_back(self, news: list[tuple[Tensor, Any, Any]]) -> None:
+        """Write new state, with the nodes that compute it. What is read of other state is read
+        before any is written."""
         ready = []
-        for buffer, new in news:
+        for buffer, new, node in news:
             if new.storage is buffer.storage:
                 continue
-            ready.append((buffer, self.clone(new) if new.storage.is_kept else new))
-        for buffer, new in ready:
-            self.listing.steps.append(
-                Call("aten::copy_", [buffer, new, False, buffer], (buffer,), self.listing.node)
-            )
+            self.listing.node = node
+            ready.append((buffer, self.clone(new) if new.storage.is_kept else new, node))
+        for buffer, new, node in ready:
+            call = Call("aten::copy_", [buffer, new, False, buffer], (buffer,), node)
+            self.listing.steps.append(call)
 
     # ---------------------------------------------------------------------------- calls
 
@@ -289,7 +290,7 @@ class Lowering(CallWriter):
         source = self.value(node.args[0])
         if source.dtype is torch.bool and isinstance(value, torch.SymInt):
             source = self.cast(source, torch.int64)  # else it would be no integer there
-        call = Call("aten::_local_scalar_dense", [source, number], (number,))
+        call = Call("aten::_local_scalar_dense", [source, number], (number,), node)
         self.listing.steps.append(call)
         self.values[node] = number
         size = unwrap(value) if isinstance(value, torch.SymInt) else None

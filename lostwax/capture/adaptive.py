@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -27,7 +27,7 @@ from lostwax.capture.shapes.marks import marks_of
 from lostwax.capture.shapes.reader import LeafEntries
 from lostwax.capture.shapes.spec import Spec
 from lostwax.capture.state.root_module import find_root_module
-from lostwax.capture.state.unkept_changes import collect_changes
+from lostwax.capture.state.unkept_changes import KeptResults, collect_changes, collect_results
 from lostwax.capture.surroundings.world import Surroundings
 from lostwax.errors import DynamicShapesError, InputStructureError, InputValueError
 from lostwax.ir.program import ExportedProgram
@@ -73,6 +73,18 @@ class _FirstCall:
 
     first: list[Any]
     varying: set[tuple[int, int | None]] = field(default_factory=set)
+
+
+class _Exported(NamedTuple):
+    """What a call was captured as."""
+
+    program: ExportedProgram
+    world: Surroundings
+    """In which it was captured."""
+    lost: list[str]
+    """The changes that the program would not keep."""
+    results: KeptResults
+    """What the call would leave in the caches of functions."""
 
 
 class Captured:
@@ -233,11 +245,13 @@ class Captured:
         captured = self._export_call(args, kwargs, spec)
         if captured is None:
             return None
-        program, world, lost = captured
+        program, world, lost, results = captured
         if lost:
             # The next call may set the same value again, and change nothing.
             self._note_in_vain(where, lost[0])
             return None
+        for place, new in results.items():  # as the call would leave them
+            place.write([*(place.read() or ()), *new])
         world.note_caches()
         run = LiveProgram(program, find_root_module(self.wrapped))
         gradients = _gradient_marks(call.leaves)
@@ -247,28 +261,29 @@ class Captured:
 
     def _export_call(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None
-    ) -> tuple[ExportedProgram, Surroundings, list[str]] | None:
-        """The program, the world in which it was captured, and the changes that it would not keep;
-        None if we cannot compare the world."""
+    ) -> _Exported | None:
+        """What a call is captured as; None if we cannot compare the world."""
         world = self._world(self._ran)
         if world.unsure:
             self._warn_of_unsure(world.unsure[0])
             return None
         streams = list(map(Stream, world.random))
 
-        def work(undo: Undo) -> tuple[ExportedProgram, list[str], FunctionNotes | None]:
-            lost = collect_changes(undo)
+        def work(undo: Undo) -> tuple[_Exported, FunctionNotes | None]:
+            lost, results = collect_changes(undo), collect_results(undo)
             # Noting each call costs time.
             notes = None if self._ran is None else watch_functions(undo)
-            return capture_call(Request(self.wrapped, args, kwargs), Attempt(spec)), lost, notes
+            found = capture_call(Request(self.wrapped, args, kwargs), Attempt(spec))
+            return _Exported(found, world, lost, results), notes
 
-        program, lost, notes = run_and_undo(work)
+        exported, notes = run_and_undo(work)
+        lost = exported.lost
         lost += filter(None, [restore_drawn_generators(streams)])
         if notes is not None and not lost:
             known, self._ran = self._ran, union(self._ran, notes.ran())
             if self._ran != known:  # functions have run whose world we have not looked at
                 return self._export_call(args, kwargs, spec)
-        return program, world, lost
+        return exported
 
     def _make_spec(self, call: ExampleCall) -> tuple[Spec | None, tuple[str, ...]]:
         """Which sizes and numbers of this call are dynamic."""

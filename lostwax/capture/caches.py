@@ -4,7 +4,9 @@ instead of computing it again.
 A program has no place for a cache, and needs none: it computes it in each run. That is right if the
 next call, which finds the cache, computes and leaves the same. So we make the call a second time
 and compare what both have recorded, value by value. If the cache depends on a size that varies, we
-make a third call, with the cache of another size in place. When in doubt, it is no cache.
+make a third call, with the cache of another size in place. When in doubt, it is no cache. (What
+functions with a cache keep is looked at alone: it has to be made of numbers, and of state that
+nobody writes to.)
 
 What depends on inputs is no cache; but if the next call does the same with any other tensor in its
 place, then nothing reads it, and the program does without (an auxiliary loss, attention maps for
@@ -21,16 +23,22 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
+import torch.utils._pytree as pytree
 from torch import nn
 
 from lostwax.capture.aliasing.input_layouts import LayoutAssumptions
 from lostwax.capture.aliasing.maybe_views import MaybeViews
+from lostwax.capture.heap.cached import ResultCache, is_deeply_fixed, split_key
 from lostwax.capture.heap.contents import key_of
 from lostwax.capture.heap.edges import HOLDERS, is_object, parts
 from lostwax.capture.heap.holders import items
+from lostwax.capture.heap.recomputed import find_reach, locate_function
+from lostwax.capture.inputs import CaptureInputs
+from lostwax.capture.state.unkept_changes import note_silent_change
 from lostwax.capture.trace.gradient_reach import is_differentiable
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.classes import SYMBOLIC, list_nested
+from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.effects import has_effect
@@ -105,6 +113,13 @@ def check_cache(
     return [*unread.values()]
 
 
+def name_varying_inputs(inputs: CaptureInputs, declared: Iterable[int]) -> dict[Value, str]:
+    """The tensors of a call that may be others in the next one, with their names."""
+    fixed = {inputs.initial[id(inputs.call_leaves[i])] for i in declared}
+    named = inputs.named_tensors()
+    return {value: name for value, name in named.items() if value not in fixed}
+
+
 def _check_unread(
     tracer: Tracer,
     kept: Sequence[FakeTensor],
@@ -147,7 +162,7 @@ def _compare_calls(
     assert tracer.shape_env is not None
     asserted = {_key_assertion(guard) for guard in tracer.shape_env.guards}
     try:
-        with _record_apart(tracer) as guards:
+        with record_apart(tracer) as guards:
             second = again()
     except NotACache:
         raise
@@ -179,7 +194,7 @@ def _key_assertion(guard: Guard) -> Any:
 
 
 @contextmanager
-def _record_apart(tracer: Tracer) -> Iterator[list[Guard]]:
+def record_apart(tracer: Tracer) -> Iterator[list[Guard]]:
     """Inside, the tracer records as if nothing were recorded yet, and afterwards forgets what it
     learned about sizes. The list then has the guards."""
     assert tracer.shape_env is not None
@@ -487,3 +502,91 @@ _PLAIN = frozenset(
         torch.dtype, torch.device, torch.layout, torch.memory_format,
     )
 )  # fmt: skip
+
+
+# --------------------------------------------------------------- what functions with a cache keep
+
+
+def check_kept_results(
+    tracer: Tracer,
+    inputs: CaptureInputs,
+    declared: Iterable[int],
+    writes: Iterable[tuple[tuple[Any, str | None], Any, Any]],
+) -> None:
+    """Refuse a tensor in the cache of a function (`functools.lru_cache`) that the next call would
+    compute otherwise: a program computes it in each run. `writes` says which state it writes."""
+    names, state = {name for (_, name), _, _ in writes}, inputs.state_values().items()
+    written = {v: f"the {slot.kind} {slot.name}" for v, slot in state if slot.name in names}
+    varying = {**name_varying_inputs(inputs, declared), **written}
+    for saved in tracer.python.outside.caches.values():
+        place = ResultCache(saved.function)
+        new = place.list_new(saved.results or ())
+        for key, result in new:
+            args, options = split_key(saved.function, key)
+            given = [each for each in pytree.tree_leaves((args, options)) if _is_tensor(each)]
+            for each in filter(_is_tensor, pytree.tree_leaves(result)):
+                because = _find_reason(tracer, each, written if given else varying)
+                if because is None and each.tracked.root.version:
+                    because = _find_write(tracer, place, key, result)
+                if because is not None:
+                    raise _refuse(place, because)
+        _note_others(place, new, bool(written))
+
+
+def _note_others(place: ResultCache, new: list[tuple[Any, Any]], writes: bool) -> None:
+    """Let the next call be tried, if what is kept may change, or computing it did more."""
+    if not new:
+        return
+    is_fixed = all(is_deeply_fixed(result) for _, result in new)
+    if not is_fixed or (writes and find_reach(place, [key for key, _ in new]).list_tensors()):
+        note_silent_change(f"{place.describe('')} gets results")
+
+
+def _is_tensor(value: Any) -> bool:
+    return type(value) is FakeTensor
+
+
+def _find_reason(tracer: Tracer, tensor: Any, varying: Mapping[Value, str]) -> str | None:
+    """Why it is another one in each run; None if it is not."""
+    left, seen = list[Any]([tracer.value_of(tracer.adopt(tensor))]), set[Any]()
+    while left:
+        part = left.pop()
+        if isinstance(part, (list, tuple)):
+            left += part
+        elif isinstance(part, Value) and part not in seen:
+            seen.add(part)
+            if part in varying:
+                return f"it depends on {varying[part]}, which the next call may find otherwise"
+            if part.step is not None:
+                if has_effect(part.step.target):
+                    return f"it depends on {part.step.target}, which is another one in each run"
+                left += (*part.step.args, *part.step.kwargs.values())
+    return None
+
+
+def _find_write(tracer: Tracer, place: ResultCache, key: Any, result: Any) -> str | None:
+    """Was it written to after it was computed? Then computing it again gives something else."""
+    args, options = split_key(place.owner, key)
+    first = tracer.region.steps
+    with record_apart(tracer):
+        again = place.find_function()(*args, **options)
+        numbers = Numbering(tracer.outside.constants)
+        for steps in (first, tracer.region.steps):
+            numbers.number_steps(steps)
+        keys = [_find_key(tracer, numbers, each) for each in (result, again)]
+    return None if keys[0] == keys[1] else "it is written to after it was computed"
+
+
+def _find_key(tracer: Tracer, numbers: Numbering, result: Any) -> Any:
+    tensors = filter(_is_tensor, pytree.tree_leaves(result))
+    return [numbers.value_key(tracer.value_of(tracer.adopt(each))) for each in tensors]
+
+
+def _refuse(place: ResultCache, because: str) -> CaptureError:
+    return CaptureError(
+        f"{place.describe('')} keeps a tensor, and {because}.\n"
+        f"  at {locate_function(place.find_function())}\n"
+        "  why: eager's next call finds it there, and a program computes it in each run\n"
+        "  instead: compute it without the cache; or keep it in a buffer, "
+        'self.register_buffer("kept", ...)'
+    )

@@ -329,6 +329,7 @@ class Capture:
                 self.refusals = seen
                 out = self._compute_result(args, kwargs)
             refuse_caught(seen)
+            tracer.python.check_recomputed()
             autocasting.check(tracer, around)
             inputs.check_gradients(reach.functions)
             warn_of_changes(containers, reach.functions)
@@ -342,6 +343,8 @@ class Capture:
             program = self._make_program(outputs)
             if kept:
                 self._check_caches(kept, outputs)
+            if outside.caches:
+                self._check_kept_results()
         outside.warns_of_values = True
         return program
 
@@ -416,13 +419,13 @@ class Capture:
         shared = [each for each in kept if each.is_shared]
         if shared:
             raise kept_tensor_error(shared[0], "it belongs to a class, and to all modules of it")
-        from lostwax.capture.caches import NotACache, check_cache
+        from lostwax.capture.caches import NotACache, check_cache, name_varying_inputs
 
         tensors = [self.tracer.adopt(each.tensor) for each in kept]
         try:
             first = self._record_call(outputs, self.out_spec)
             first = first._replace(steps=first.steps[self.first_step :])
-            inputs = self._name_varying_inputs()
+            inputs = name_varying_inputs(self.inputs, self.attempt.declared)
             unread = check_cache(self.tracer, tensors, inputs, first, self._run_again)
         except NotACache as reason:
             raise kept_tensor_error(kept[0], str(reason)) from None
@@ -432,12 +435,10 @@ class Capture:
                     raise kept_tensor_error(each, "it depends on inputs, and state_dict() shows it")
                 warn_of_unread_cache(each, self.reach.functions)
 
-    def _name_varying_inputs(self) -> dict[Value, str]:
-        """The tensors of a call that may be others in the next one, with their names."""
-        leaves = [self.inputs.call_leaves[i] for i in self.attempt.declared]
-        fixed = {self.inputs.initial[id(leaf)] for leaf in leaves}
-        named = self.inputs.named_tensors()
-        return {value: name for value, name in named.items() if value not in fixed}
+    def _check_kept_results(self) -> None:
+        from lostwax.capture.caches import check_kept_results
+
+        check_kept_results(self.tracer, self.inputs, self.attempt.declared, self._mutations())
 
     def _run_again(self) -> RecordedCall:
         """Make the call that would come next."""

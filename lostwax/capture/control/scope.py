@@ -16,15 +16,18 @@ import torch
 import torch.utils._pytree as pytree
 
 from lostwax.capture.control.side_effects import ReplacedBuffer, SideEffects
+from lostwax.capture.heap.recomputed import EndedRegion
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor, set_type
-from lostwax.ir.trace.log import Region, Step, Value
+from lostwax.ir.graph.effects import has_effect
+from lostwax.ir.trace.log import InnerGraph, Region, Step, Value
 from lostwax.ir.trace.strided_copy import copy_like
 from lostwax.ir.trace.views import Root, Tracked, memory_of
 from lostwax.ops.registry import aten
-from lostwax.sym import BoolExpr, Guard, Size, eq, known
+from lostwax.sym import BoolExpr, Expr, Guard, Size, eq, known
+from lostwax.sym.numbers.real import Real
 from lostwax.types import Sizes, TensorType, contiguous_strides
 
 
@@ -222,6 +225,22 @@ class Scope:
             if is_written and not self._is_own(tracked, before.value, own):
                 self.writes[tracked] = tracked.value  # type: ignore[index]
 
+    def as_region(self) -> EndedRegion:
+        return EndedRegion(self.what, self._has_written, self._share_constant)
+
+    def _has_written(self, tensor: torch.Tensor) -> bool:
+        return self.tracer.adopt(tensor).tracked.root in self.writes
+
+    def _share_constant(self, tensor: torch.Tensor) -> bool:
+        """Is a tensor made of numbers alone, and not written to? From here on nobody may do
+        that."""
+        fake = self.tracer.adopt(tensor)
+        root = fake.tracked.root
+        if root.version or fake.requires_grad or not is_constant(self.tracer.value_of(fake)):
+            return False
+        self.tracer.sharing.maybe_shared.setdefault(root, self.what)
+        return True
+
     def _is_own(self, tracked: Tracked, value: Value, own: set[Step]) -> bool:
         """Was it made in the region?"""
         return value.step in own or tracked in self.literals or value in self.region.inputs
@@ -291,6 +310,24 @@ def lay_out(sizes: Sequence[Size], order: Sequence[int]) -> tuple[Size, ...]:
     return tuple(found[d] for d in range(len(sizes)))
 
 
+def is_constant(value: Value) -> bool:
+    """Is it computed of numbers alone, and the same in each run?"""
+    left, seen = list[Any]([value]), set[Value]()
+    while left:
+        part = left.pop()
+        if isinstance(part, (list, tuple)):
+            left += part
+        elif isinstance(part, (Expr, BoolExpr, Real, InnerGraph)):
+            return False
+        elif isinstance(part, Value) and part not in seen:
+            seen.add(part)
+            step = part.step
+            if not part.is_literal and (step is None or has_effect(step.target)):
+                return False
+            left += () if step is None else (*step.args, *step.kwargs.values())
+    return True
+
+
 class RecordedFunction(NamedTuple):
     """A function that was recorded."""
 
@@ -348,8 +385,8 @@ def record_function(
             raise
         finally:
             replaced = effects.take_buffers()
-        effects.check(what)
         scope.collect_writes()
+        effects.check(scope.as_region())
         values = [_log(tracer, leaf) for leaf in leaves]
         buffers = [each._replace(value=_log(tracer, each.tensor)) for each in replaced]
         returned = [*leaves, *[each.tensor for each in replaced]]

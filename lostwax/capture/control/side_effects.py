@@ -16,6 +16,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from lostwax.capture.heap.moment import Moment
 from lostwax.capture.heap.places import PlaceChange
+from lostwax.capture.heap.recomputed import EndedRegion
 from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError
@@ -62,8 +63,10 @@ class SideEffects:
                     buffers[name] = was
         return found
 
-    def check(self, what: str) -> None:
-        """Refuse what a function has changed; `what` is the function to the user."""
+    def check(self, region: EndedRegion) -> None:
+        """Refuse what a function has changed that was recorded into this region."""
+        what = region.what
+        self._before.take_recomputed(region)
         changed = self._before.find_change()
         if changed is not None:
             self._refuse(what, changed)

@@ -33,6 +33,7 @@ from lostwax.capture.flow.open_regions import close_regions, count_open, open_re
 from lostwax.capture.flow.retry import BranchesDiffer
 from lostwax.capture.flow.rewriting.names import LEFT, RESULT, is_of_hooks, is_ours, show_name
 from lostwax.capture.flow.truths import KEPT, UNSET, find_known, make_tensor
+from lostwax.capture.heap.cached import CALL_BEFORE, ResultCache
 from lostwax.capture.heap.holders import MISSING, Content, TensorAttributes
 from lostwax.capture.heap.moment import ChangedPlace, Changes, NotRestorableError
 from lostwax.capture.python.module_hooks import find_kept
@@ -181,7 +182,7 @@ class Choice:
 
     def _take_changes(self) -> Changes:
         try:
-            return self._heap.take_changes()
+            return self._heap.take_changes(self._scope.as_region())
         except NotRestorableError as error:
             raise CaptureError(
                 f"the {self.side} side of an `if` on data changes {error.what}, and that cannot be "
@@ -300,6 +301,8 @@ class Choice:
             except MergeConflict as error:
                 if tails is not None:
                     error.makers = find_makers(place.holder, self._frame)
+                if isinstance(place.holder, ResultCache):
+                    error.instead = CALL_BEFORE
                 raise
             for (k, a), (_, b) in zip(t, f, strict=True):
                 if a is not b and not is_same_number(a, b):

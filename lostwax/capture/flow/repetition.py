@@ -328,7 +328,7 @@ class WhileRecorder:
 
     def _take_changes(self, name: str) -> Changes:
         try:
-            return self._heap.take_changes()
+            return self._heap.take_changes(self._scope.as_region())
         except NotRestorableError as error:
             raise self._refuse(f"{name} changes {error.what}, which cannot be undone") from None
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lostwax.cache import PerClass
+from lostwax.capture.heap.cached import ResultCache
 from lostwax.capture.heap.edges import FILES, GENERATORS, MUTABLE_ARRAYS, STREAMS
 from lostwax.capture.heap.hidden import CLASS, Fixed, OpaqueState, TorchSettings
 from lostwax.capture.heap.holders import (
@@ -63,7 +64,7 @@ def key_of(place: Any) -> Any:
     return id(place.held) if type(place) is TensorAttributes else id(place)
 
 
-_MADE = (SlotAttributes, ClassAttributes, Fixed, OpaqueState)
+_MADE = (SlotAttributes, ClassAttributes, Fixed, OpaqueState, ResultCache)
 
 
 def read(place: Any) -> Any:
@@ -247,6 +248,10 @@ def _write_items(place: Any, content: Any) -> None:
     fill(place, dict(known) if is_named else [value for _, value in known])
 
 
+def _write_cache(place: ResultCache, content: Content) -> None:
+    place.write([(key, value) for key, value in content if value is not MISSING])
+
+
 def _write_nothing(_: Any, __: Any) -> None:
     pass
 
@@ -264,6 +269,7 @@ _KNOWN: dict[type, _Accessors] = {
     array: _Accessors(lambda value: (value.typecode, value.tobytes()), _write_bytes),
     memoryview: _Accessors(lambda value: value.tobytes(), _write_nothing),
     Fixed: _Accessors(Fixed.read, Fixed.write),
+    ResultCache: _Accessors(ResultCache.read, _write_cache),
     **dict.fromkeys(
         (OpaqueState, TorchSettings), _Accessors(lambda place: place.read(), _write_nothing)
     ),

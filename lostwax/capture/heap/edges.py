@@ -48,6 +48,7 @@ from torch import nn
 from torch._ops import OpOverload, OpOverloadPacket
 
 from lostwax.cache import PerClass
+from lostwax.capture.heap.cached import CACHED, ResultCache
 from lostwax.capture.heap.hidden import CLASS, OPAQUE_BASE, PARTIAL, Fixed, OpaqueState, is_value
 from lostwax.capture.heap.holders import (
     CONTAINERS,
@@ -243,7 +244,9 @@ def _open_builtin(value: Any) -> ObjectContents:
 
 
 def _open_cached(value: Any) -> ObjectContents:
-    return ObjectContents(_find_own_attributes(value), (), True)  # what it wraps is among these
+    place = ResultCache(value)
+    results = [(_OF_CACHE, result) for _, result in place.read() or ()]
+    return ObjectContents([place, *_find_own_attributes(value)], results, True)
 
 
 def _open_reference(value: Any) -> ObjectContents:
@@ -319,7 +322,7 @@ def _find_opener(cls: type) -> Callable[[Any], ObjectContents] | None:
 
 
 _NOTHING, _ACTING = ObjectContents(), ObjectContents(acts=True)
-_OF_KEY = ", a key of it,"
+_OF_KEY, _OF_CACHE = ", a key of it,", ", in its cache,"
 _OF_CLASSES = frozenset(("abc", "enum", "typing"))
 _INERT = frozenset(
     (
@@ -331,8 +334,6 @@ _INERT = frozenset(
     )
 )  # fmt: skip
 """Classes of what holds nothing that can change."""
-CACHED: Any = type(functools.cache(len))
-"""The class of functions with `functools.lru_cache`."""
 _WRAPPERS: dict[type, tuple[str, ...]] = {
     CaughtCall: (),
     staticmethod: ("__func__",),

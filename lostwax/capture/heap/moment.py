@@ -22,6 +22,7 @@ from lostwax.capture.heap.hidden import TorchSettings
 from lostwax.capture.heap.holders import MISSING, Content
 from lostwax.capture.heap.places import Place, PlaceChange, Places
 from lostwax.capture.heap.reach import Reach
+from lostwax.capture.heap.recomputed import EndedRegion, RecomputedResults
 from lostwax.identity import Seen
 
 
@@ -58,6 +59,7 @@ class ReachableState:
         self.reach = reach
         self.held = HeldByModules(modules)
         self.watched, self.places = outside.watched, outside.places
+        self.recomputed = RecomputedResults()
         self.places.note("a setting of torch's", TorchSettings())
 
     def look(self) -> dict[Any, Any]:
@@ -140,9 +142,23 @@ class Moment:
             if before is not None and after is not None:
                 yield place, before, after
 
-    def take_changes(self) -> Changes:
+    def take_recomputed(self, region: EndedRegion) -> None:
+        """Take results out of caches again that a region has put there, and that make no
+        difference."""
+        held = () if self._held is None else (self._held.places,)
+        looks = ((self.state.places, self._kept), *((each, {}) for each in (self.own, *held)))
+        asked = [
+            name for places, since in looks if places.caches for name in places.list_asked(since)
+        ]
+        if asked:
+            recomputed = self.state.recomputed
+            recomputed.note_asked(asked, region)
+            recomputed.take_out(((key, place) for key, place, _ in self.list_changes()), region)
+
+    def take_changes(self, region: EndedRegion) -> Changes:
         """What has changed since this moment; it is put back."""
         found: Changes = {}
+        self.take_recomputed(region)
         if self.find_change() is None:
             return found
         for key, (name, holder, content), is_lasting in self.list_changes():

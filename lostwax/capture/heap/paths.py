@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from lostwax.bytecode import argument_defaults, closure_variables, outline
+from lostwax.capture.heap.cached import ResultCache
 from lostwax.capture.heap.contents import key_of
 from lostwax.capture.heap.edges import CLASSES, extra_parts, open_value
 from lostwax.capture.heap.hidden import Fixed, OpaqueState
@@ -141,7 +142,7 @@ class PathSearch:
                 is_class = isinstance(place, ClassAttributes)
                 at = f"{place.owner.__qualname__}{mark}{said}" if is_class else path
                 is_itself = place is value and not isinstance(value, local)
-                if type(place) is Fixed:
+                if type(place) in (Fixed, ResultCache):
                     yield place, place.describe(path)
                 else:
                     yield place, path if is_itself or type(place) is OpaqueState else f"{at}."

@@ -8,7 +8,7 @@ content, and can be compared later. Must not run anything, and must not look at 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from lostwax.bytecode import (
     outline,
 )
 from lostwax.cache import PerClass
+from lostwax.capture.heap.cached import ResultCache
 from lostwax.capture.heap.contents import find_change, key_of, read, read_cell
 from lostwax.capture.heap.edges import METHODS, OPENERS, extra_parts, open_value
 from lostwax.capture.heap.hidden import CALLS, CLASS, DEFAULTS, Fixed, OpaqueState
@@ -94,6 +95,8 @@ class Places:
         """The dictionaries of tensors without attributes of the user's."""
         self._count = 0
         """How many entries these had."""
+        self.caches: list[ResultCache] = []
+        """The caches of functions that were found."""
         known = (sys.modules, sys.stdout, sys.stderr)  # what is printed is no state
         self._seen: dict[int, Any] = {id(each): each for each in known}
 
@@ -129,7 +132,9 @@ class Places:
             return
         key = key_of(place)
         if key not in self._found:
-            called = place.describe(name) if type(place) is Fixed else name
+            if type(place) is ResultCache:
+                self.caches.append(place)
+            called = place.describe(name) if type(place) in (Fixed, ResultCache) else name
             self._found[key] = Place(called, place, read(place))
 
     def open_by_table(self, name: str, value: Any) -> Iterable[Named]:
@@ -300,9 +305,22 @@ class Places:
         """Was this object found, or might it have been?"""
         return id(value) in self._seen or len(self._seen) > _MOST
 
+    def has_any(self, keys: Set[Any]) -> bool:
+        """Is one of these places, by its key, among them?"""
+        return not keys.isdisjoint(self._found) or not keys.isdisjoint(map(id, self._empty))
+
     def list_tensors(self) -> list[torch.Tensor]:
         """The tensors that were found."""
         return [each for each in self._seen.values() if isinstance(each, torch.Tensor)]
+
+    def list_asked(self, since: dict[Any, Any]) -> Iterator[str]:
+        """Yield the names of the caches of functions that were asked since a look."""
+        for place in self.caches:
+            key = key_of(place)
+            before = since.get(key, self._found[key].content)
+            now = place.read()
+            if before is not None and now is not None and now.counts != before.counts:
+                yield self._found[key].name
 
     def list_changes(self, since: dict[Any, Any]) -> Iterator[tuple[Any, Place]]:
         """Yield all places that have changed since a look, with what was in them then."""

@@ -21,7 +21,7 @@ from lostwax.bytecode import EMPTY
 from lostwax.bytecode.copies import add_call
 from lostwax.cache import Cache
 from lostwax.capture import threads
-from lostwax.capture.heap.edges import CACHED
+from lostwax.capture.heap.cached import CACHED
 from lostwax.capture.heap.functions import ReadFunction, Walk, find_held, has_any
 from lostwax.capture.heap.holders import ModuleAttributes
 from lostwax.capture.python.identities import ask_identities, names_method

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lostwax.capture.heap.functions import is_plain
+from lostwax.capture.heap.cached import is_plain
 from lostwax.capture.heap.holders import MISSING
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.text import type_text

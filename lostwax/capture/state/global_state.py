@@ -15,29 +15,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
+from lostwax.capture.heap.cached import CACHED, ResultCache, Results, is_plain_since
 from lostwax.capture.heap.contents import (
     Stream,
     describe_consumed,
+    find_change,
     list_items,
     original,
     read_items,
     stands_for,
     write,
 )
-from lostwax.capture.heap.edges import CACHED, FILES, MUTABLE_ARRAYS
-from lostwax.capture.heap.functions import (
-    CachedResults,
-    ReadFunction,
-    cached_results,
-    is_plain_since,
-)
+from lostwax.capture.heap.edges import FILES, MUTABLE_ARRAYS
+from lostwax.capture.heap.functions import ReadFunction
 from lostwax.capture.heap.hidden import CALLS, Fixed, OpaqueState, TorchSettings
 from lostwax.capture.heap.holders import MISSING, Content
 from lostwax.capture.heap.places import Place, Places
 from lostwax.capture.heap.reach import Reach
 from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.state.module_state import PLAIN
-from lostwax.capture.state.unkept_changes import note_change, note_silent_change
+from lostwax.capture.state.unkept_changes import note_change, note_results, note_silent_change
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import Seen
 from lostwax.undo.undo import Undo
@@ -46,17 +43,30 @@ if TYPE_CHECKING:
     from lostwax.capture.heap.paths import PathSearch
 
 
-class SavedLruCache(NamedTuple):
-    """A function with a cache (`functools.lru_cache`), as it was."""
+class SavedCache(NamedTuple):
+    """A function with a cache (`functools.lru_cache`), and what was in that."""
 
     function: Any
-    misses: int
-    results: CachedResults | None
+    results: Results | None
 
     def is_other(self) -> bool:
+        """Is something else in it than there was?"""
+        return find_change(ResultCache(self.function), self.results) is not None
+
+    def has_objects(self) -> bool:
         """Is more in it than there was, and not only numbers and words?"""
-        is_more = self.function.cache_info().misses != self.misses
-        return is_more and not is_plain_since(self.results, self.function)
+        return self.is_other() and not is_plain_since(self.results, self.function)
+
+    def put_back(self) -> None:
+        """What a capture has left there has no data, or was computed for one program alone."""
+        place = ResultCache(self.function)
+        if self.results is not None and place.can_be_written():
+            if self.is_other():
+                if not self.has_objects():
+                    note_results(place, place.list_new(self.results))
+                place.write(self.results)
+        elif self.has_objects():
+            self.function.cache_clear()
 
 
 class OutsideState:
@@ -66,7 +76,7 @@ class OutsideState:
     def __init__(self, reach: Reach, modules: Sequence[nn.Module], undo: Undo) -> None:
         """To be made before what modules hold is changed, so that this was put back when we
         look."""
-        self.caches: dict[Any, SavedLruCache] = {}
+        self.caches: dict[Any, SavedCache] = {}
         self.warns_of_values = False
         """Is the user warned of more than tensors? (A capture that fails is made again or
         raises.)"""
@@ -82,20 +92,20 @@ class OutsideState:
         function = found.function
         if isinstance(function, CACHED):
             if function not in self.caches:
-                self.caches[function] = SavedLruCache(
-                    function, function.cache_info().misses, cached_results(function)
-                )
+                self.caches[function] = SavedCache(function, ResultCache(function).read())
             self.places.add(function.__name__, function)
         else:
             self.places.begin(function)
 
     def _put_back(self) -> None:
         for cached in self.caches.values():
-            if cached.is_other():
-                cached.function.cache_clear()  # the capture's results have no data
+            if cached.has_objects():
                 name = cached.function.__name__
                 note_silent_change(f"{name}, which has a cache, keeps a tensor or an object in it")
+            cached.put_back()
         for _, place in [*self.places.list_changes({})]:
+            if isinstance(place.value, ResultCache):
+                continue
             before, after = list_items(place.content), read_items(place.value)
             if before is None or after is None:
                 self._warn_of_content(place)

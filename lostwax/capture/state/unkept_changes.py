@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from lostwax.capture.heap.cached import ResultCache
 from lostwax.location import warn
 from lostwax.undo.undo import Undo
 
@@ -28,6 +29,8 @@ class _TextListener(NamedTuple):
 T = TypeVar("T")
 _told: ContextVar[list[str] | None] = ContextVar("told", default=None)
 _listening: ContextVar[_TextListener | None] = ContextVar("listening", default=None)
+KeptResults = dict[ResultCache, list[tuple[Any, Any]]]
+_results: ContextVar[KeptResults | None] = ContextVar("results", default=None)
 
 
 def collect_changes(undo: Undo, hears_all: bool = True) -> list[str]:
@@ -36,6 +39,22 @@ def collect_changes(undo: Undo, hears_all: bool = True) -> list[str]:
     undo.add(partial(_listening.set, _listening.get()))
     _listening.set(_TextListener(heard, hears_all))
     return heard
+
+
+def collect_results(undo: Undo) -> KeptResults:
+    """From here on, numbers and words that functions keep in caches are collected: each capture
+    takes them out again, and a call would leave them there."""
+    found: KeptResults = {}
+    undo.add(partial(_results.set, _results.get()))
+    _results.set(found)
+    return found
+
+
+def note_results(place: ResultCache, new: list[tuple[Any, Any]]) -> None:
+    """Note what a capture has taken out of the cache of a function; the last counts."""
+    found = _results.get()
+    if found is not None and new:
+        found[place] = new
 
 
 def note_changes(work: Callable[[], T]) -> tuple[T, list[str]]:

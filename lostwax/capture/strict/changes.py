@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.capture.example_call import argument_names
+from lostwax.capture.heap.cached import ResultCache, cached_results, is_plain
 from lostwax.capture.heap.contents import list_items, read_items, stands_for, write
 from lostwax.capture.heap.edges import GENERATORS, STREAMS
-from lostwax.capture.heap.functions import cached_results, is_plain
 from lostwax.capture.heap.hidden import Fixed, OpaqueState
 from lostwax.capture.heap.holders import MISSING, ClassAttributes, SlotAttributes
 from lostwax.capture.heap.moment import Moment
@@ -82,7 +82,7 @@ class Before:
 
     def _changed_caches(self) -> Iterator[SideEffect]:
         for each in self._outside.caches.values():
-            if each.is_other():
+            if each.has_objects():
                 counts = len(each.results or ()), len(cached_results(each.function) or ())
                 old, new = (f"{n} result{'s' * (n != 1)}" for n in counts)
                 kept = f"{new}, with tensors or objects among them"
@@ -93,7 +93,7 @@ class Before:
         if self._moment.find_change() is None:
             return
         for _, (name, holder, content), _ in self._moment.list_changes():
-            if isinstance(holder, OpaqueState):  # by it other threads may wait for this one
+            if isinstance(holder, (OpaqueState, ResultCache)):  # others may wait by it; see above
                 continue
             before, after = list_items(content), read_items(holder)
             has_attributes = isinstance(holder, (ClassAttributes, SlotAttributes))

@@ -29,8 +29,8 @@ from torch.nn.parameter import is_lazy
 
 from lostwax import bytecode as code_names
 from lostwax.cache import PerClass
+from lostwax.capture.heap.cached import CACHED, CachedResults, cached_results
 from lostwax.capture.heap.edges import (
-    CACHED,
     CLASSES,
     GENERATORS,
     HOLDERS,
@@ -40,12 +40,7 @@ from lostwax.capture.heap.edges import (
     is_object,
     open_value,
 )
-from lostwax.capture.heap.functions import (
-    CachedResults,
-    cached_results,
-    reachable_functions,
-    unwrap,
-)
+from lostwax.capture.heap.functions import reachable_functions, unwrap
 from lostwax.capture.heap.hidden import CLASS, Fixed, OpaqueState
 from lostwax.capture.heap.holders import MISSING, ClassAttributes, has_items, items
 from lostwax.capture.python.functions_run import FunctionKeys

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 
 from lostwax.capture.aliasing.state_views import is_derived
-from lostwax.capture.heap.contents import ManyPlaces
-from lostwax.capture.heap.functions import (
+from lostwax.capture.heap.cached import (
     CachedResults,
     cached_results,
     contains_all_results,
     is_plain_since,
 )
+from lostwax.capture.heap.contents import ManyPlaces
 from lostwax.capture.heap.holders import MISSING
 from lostwax.capture.python.functions_run import FunctionKeys
 from lostwax.capture.surroundings.look import FORWARD, StateLook, bytes_of
@@ -176,4 +176,4 @@ def _is_cache_unchanged(cache: tuple[Any, CachedResults]) -> bool:
     now = cached_results(function)
     if now is None or not contains_all_results(known, now):
         return False
-    return len(now) == len(known) or is_plain_since(known, function)
+    return len(now) == len(known) or is_plain_since(known.values(), function)

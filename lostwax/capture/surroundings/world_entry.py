@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from lostwax.capture.heap.functions import contains_all_results
+from lostwax.capture.heap.cached import contains_all_results
 
 
 class WorldEntry(NamedTuple):

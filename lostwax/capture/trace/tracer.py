@@ -84,6 +84,12 @@ class UserPython:
             self._reachable = ReachableState(self.modules, self.reach, self.outside)
         return self._reachable
 
+    def check_recomputed(self) -> None:
+        """The call is over."""
+        if self._reachable is not None:
+            self._reachable.recomputed.check()
+            self._reachable.recomputed.check_counts(self.reach.functions)
+
 
 class Tracer(Recorder):
     """Records operators into a region. `keep`: composite operators that stay single steps

@@ -3,69 +3,25 @@ torch, nor what does."""
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, NoReturn, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from lostwax.cli.outcome import (
     RESULTS,
+    Command,
     CommandOutcome,
+    Commands,
     check_file,
     check_inputs,
     check_output,
     finish,
 )
 from lostwax.errors import CommandError
-
-_UsageError: Any = typer.BadParameter.__base__  # typer has a copy of click, or the package
-
-
-class Commands(TyperGroup):
-    """The commands. A line that is wrong is told as every other error is, as JSON if asked for."""
-
-    def main(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, standalone_mode: bool = True, **more: Any
-    ) -> Any:
-        words = list(sys.argv[1:] if args is None else args)
-        try:
-            code = super().main(args=words, standalone_mode=False, **more)
-        except _UsageError as error:
-            if not standalone_mode:
-                raise
-            _refuse(error, words)
-        if standalone_mode:
-            sys.exit(code if isinstance(code, int) else 0)
-        return code
-
-
-class Command(TyperCommand):
-    """A command. Its help is for people: it names no types of Python."""
-
-    def get_help(self, ctx: Any) -> str:
-        text = re.sub(r"\{(\S[^}\n]*)\}", r"\1", super().get_help(ctx))
-        return re.sub(r" <(?:list\[)?str\]?>", lambda m: " " * len(m[0]), text)
-
-
-def _refuse(error: Any, words: Sequence[str]) -> NoReturn:
-    if not words:  # it shows the help
-        error.show()
-        raise SystemExit(int(error.exit_code))
-    said = error.format_message().strip()
-    path = "lostwax" if error.ctx is None else error.ctx.command_path
-
-    def work() -> CommandOutcome:
-        raise CommandError(f"{said}\n  instead: {path} --help lists what there is")
-
-    command = path.partition(" ")[2]
-    finish(command, work, as_json="--json" in words, show_traceback=False)
-    raise AssertionError("it leaves")
-
 
 app = typer.Typer(
     name="lostwax",
@@ -112,6 +68,12 @@ def complete_backend(incomplete: str) -> list[str]:
     return [each for each in list_backends() if each.startswith(incomplete)]
 
 
+def complete_quantizer(incomplete: str) -> list[str]:
+    from lostwax.cli.plugins import QUANTIZERS
+
+    return [each for each in QUANTIZERS if each.startswith(incomplete)]
+
+
 def complete_model(ctx: typer.Context, incomplete: str) -> list[str]:
     from lostwax.cli.models.names import complete_name
 
@@ -140,6 +102,9 @@ Quiet = Annotated[
 Models = Annotated[
     list[str],
     typer.Argument(metavar="MODEL", help="See lostwax --help.", autocompletion=complete_model),
+]
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="See lostwax --help.", autocompletion=complete_model)
 ]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A .pt2 or .pte file.")]
 Runnable = Annotated[str, typer.Argument(metavar="FILE", help="A .pt2, .pte or .onnx file.")]
@@ -249,22 +214,6 @@ BUILDING = {
 EVERYWHERE = {"as_json": (Json, False), "is_quiet": (Quiet, False), "traceback": (Traceback, False)}
 
 
-def import_first(names: list[str] | None) -> None:
-    """Import what registers the operators and classes that are in a file."""
-    if names:
-        from lostwax.cli.models.factories import import_place
-
-        for name in names:
-            import_place(name)
-
-
-def make_building(given: dict[str, Any]) -> Any:
-    """How models are built, of the options for it."""
-    from lostwax.cli.models.names import Building
-
-    return Building(**{**given, "shapes": tuple(given["shapes"] or ())})
-
-
 def show_version(asked: bool) -> None:
     if asked:
         typer.echo(f"lostwax {sys.modules['lostwax'].__version__}")
@@ -301,10 +250,15 @@ def command(
         def run(**given: Any) -> None:
             common = {each.name: given.pop(each.name) for each in added}
             if builds:
-                given["building"] = make_building({key: common[key] for key in BUILDING})
+                from lostwax.cli.models.names import make_building
+
+                given["building"] = make_building(**{key: common[key] for key in BUILDING})
 
             def work() -> CommandOutcome:
-                import_first(common.get("imports"))
+                if names := common.get("imports"):
+                    from lostwax.cli.models.factories import import_places
+
+                    import_places(names)
                 return function(**given)
 
             finish(
@@ -533,6 +487,53 @@ def lower(
 
     writing = Writing(backend, _list_given(opset=opset, functions=functions or None))
     return lower_file(file, output, form.value if form else None, writing)
+
+
+@command(reads_files=False, builds=True)
+def quantize(
+    model: Model,
+    building: Any,
+    output: Annotated[
+        str | None, option("-o", "--output", help="A .pt2, .pte or .onnx file.", metavar="FILE")
+    ] = None,
+    quantizer: Annotated[
+        str,
+        option(
+            "--quantizer",
+            help="Who says what is quantized: xnnpack, xnnpack?is_dynamic=true, x86, "
+            "MODULE:FUNCTION.",
+            metavar="NAME",
+            autocompletion=complete_quantizer,
+        ),
+    ] = "xnnpack",
+    calibrate: Annotated[
+        list[str] | None,
+        option(
+            "--calibrate",
+            help="Calls to see the values of: .npy, .npz, .pt, a folder, MODULE:FUNCTION.",
+            metavar="INPUTS",
+        ),
+    ] = None,
+    dynamic: Dynamic = None,
+    constraints: Constraints = None,
+    backend: Backend = "",
+) -> CommandOutcome:
+    """Quantize a model by the values that calls have, to a file."""
+    from lostwax.cli.models.names import check_calls, check_names
+
+    check_names([model], building)
+    check_output(output, (".pt2", ".pte", ".onnx"))
+    check_calls(calibrate or ())
+    from lostwax.cli.exporting import Options, Writing, choose_form
+    from lostwax.cli.quantizing import quantize_model
+
+    if (output or "").endswith(".pte") and quantizer.partition("?")[0] == "xnnpack":
+        backend = backend or "xnnpack"
+    writing = Writing(backend)
+    form = choose_form(output, [], writing)
+    sizes = tuple(dynamic or ()), tuple(constraints or ())
+    options = Options(building, *sizes, form=form, writing=writing)
+    return quantize_model(model, output, quantizer, calibrate or [], options)
 
 
 @command(reads_files=False)

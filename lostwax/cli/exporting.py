@@ -72,8 +72,7 @@ def export_models(
 ) -> CommandOutcome:
     """Export each model to a file of its own."""
     todo = [
-        Job(m, f, options)
-        for m, f in zip(models, _name_files(models, output, options), strict=True)
+        Job(m, f, options) for m, f in zip(models, name_files(models, output, options), strict=True)
     ]
     if len(todo) == 1 and not on_ray:
         with show_status(f"exporting {models[0]}"):
@@ -103,7 +102,7 @@ def choose_form(output: str | None, asked: Sequence[str], writing: Writing) -> s
     return form
 
 
-def _name_files(models: Sequence[str], output: str | None, options: Options) -> list[str]:
+def name_files(models: Sequence[str], output: str | None, options: Options) -> list[str]:
     """The files that the models go to: several into a folder."""
     suffix = FORMS[options.form].suffix
     if len(models) == 1 and output is not None and not os.path.isdir(output):
@@ -247,7 +246,7 @@ def lower_file(
         more = FORMS[form].write(load_program(source), file, writing)
     made = {"source": source, "file": file, "bytes": os.path.getsize(file), **more}
     told = f"{file}: {write_count(made['nodes'], 'operator')}, {write_bytes(made['bytes'])}"
-    return CommandOutcome(made, f"{told}{_write_more(made)}")
+    return CommandOutcome(made, f"{told}{write_more(made)}")
 
 
 def write_line(made: dict[str, Any]) -> str:
@@ -259,11 +258,12 @@ def write_line(made: dict[str, Any]) -> str:
     return (
         f"{made['file']}: {write_count(made['nodes'], 'operator')}, "
         f"{write_count(made['parameters'], 'parameter')}, {write_bytes(made['bytes'])}{varying}"
-        f"{_write_more(made)}; exported in {made['seconds']:.2f} s"
+        f"{write_more(made)}; exported in {made['seconds']:.2f} s"
     )
 
 
-def _write_more(made: dict[str, Any]) -> str:
+def write_more(made: dict[str, Any]) -> str:
+    """What is told of some files alone."""
     text = ""
     if made.get("delegated") is not None:
         text += f", {made['delegated']:.0%} delegated"

@@ -15,10 +15,13 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
+
+from typer import BadParameter
+from typer.core import TyperCommand, TyperGroup
 
 from lostwax.cli.progress import hide_progress, show_progress
 from lostwax.cli.wording import write_in_options
@@ -307,3 +310,50 @@ def _write(stream: TextIO | None, text: str, end: str = "\n") -> None:
             if stream is not sys.stderr:
                 _say(f"error: the answer cannot be written: {error.strerror}")
             raise SystemExit(int(Exit.USAGE)) from None
+
+
+# ------------------------------------------------------------------------------ the command line
+
+
+_UsageError: Any = BadParameter.__base__  # typer has a copy of click, or the package
+
+
+class Commands(TyperGroup):
+    """The commands. A line that is wrong is told as every other error is, as JSON if asked for."""
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, standalone_mode: bool = True, **more: Any
+    ) -> Any:
+        words = list(sys.argv[1:] if args is None else args)
+        try:
+            code = super().main(args=words, standalone_mode=False, **more)
+        except _UsageError as error:
+            if not standalone_mode:
+                raise
+            _refuse(error, words)
+        if standalone_mode:
+            sys.exit(code if isinstance(code, int) else 0)
+        return code
+
+
+class Command(TyperCommand):
+    """A command. Its help is for people: it names no types of Python."""
+
+    def get_help(self, ctx: Any) -> str:
+        text = re.sub(r"\{(\S[^}\n]*)\}", r"\1", super().get_help(ctx))
+        return re.sub(r" <(?:list\[)?str\]?>", lambda m: " " * len(m[0]), text)
+
+
+def _refuse(error: Any, words: Sequence[str]) -> NoReturn:
+    if not words:  # it shows the help
+        error.show()
+        raise SystemExit(int(error.exit_code))
+    said = error.format_message().strip()
+    path = "lostwax" if error.ctx is None else error.ctx.command_path
+
+    def work() -> CommandOutcome:
+        raise CommandError(f"{said}\n  instead: {path} --help lists what there is")
+
+    command = path.partition(" ")[2]
+    finish(command, work, as_json="--json" in words, show_traceback=False)
+    raise AssertionError("it leaves")

@@ -1,4 +1,4 @@
-"""What the command line finds by name: backends, and libraries of models.
+"""What the command line finds by name: backends, libraries of models, and quantizers.
 
 A backend of lostwax is a folder of `lostwax/backends` with the partitioner in it, a library of
 models a line of `LIBRARIES`; other packages declare theirs as entry points. Must not import torch,
@@ -62,3 +62,12 @@ def find_library(name: str) -> Callable[[str, dict[str, Any]], tuple[Any, ...]] 
     """What builds the models of a library, by their names and options; None if none is known."""
     found = list_libraries().get(name)
     return None if found is None else found.load()
+
+
+_XNNPACK = "executorch.backends.xnnpack.quantizer.xnnpack_quantizer"
+_X86 = "torchao.quantization.pt2e.quantizer.x86_inductor_quantizer"
+QUANTIZERS = {
+    "xnnpack": (_XNNPACK, "XNNPACKQuantizer", "get_symmetric_quantization_config"),
+    "x86": (_X86, "X86InductorQuantizer", "get_default_x86_inductor_quantization_config"),
+}
+"""Those with a name: a module, the class, and the function whose options are theirs."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from lostwax.checking.check import check
 from lostwax.checking.result import CheckResult
 from lostwax.cli.exporting import Options, export_built
 from lostwax.cli.models.factories import build_model, import_place
+from lostwax.cli.models.inputs import read_input
 from lostwax.cli.models.sizes import read_file_dims
 from lostwax.cli.outcome import CommandOutcome, split_input, write_error
 from lostwax.cli.programs import load_program, reading
@@ -242,21 +242,7 @@ Given = list[tuple[str, Any]]
 
 def read_inputs(texts: Sequence[str]) -> Given:
     """Inputs from files, `x.npy` or `mask=m.npy`."""
-    return [(name, _read_input(file)) for name, file in map(split_input, texts)]
-
-
-def _read_input(file: str) -> Any:
-    try:
-        if file.endswith(".npy"):
-            import numpy
-
-            return torch.from_numpy(numpy.load(file))
-        return torch.load(file, weights_only=True)
-    except (ValueError, TypeError, EOFError, RuntimeError, UnpicklingError) as error:
-        raise CommandError(
-            f"--input {file!r} cannot be read: it is damaged, or no data\n"
-            "  instead: a file that numpy.save or torch.save wrote, of numbers"
-        ) from error
+    return [(name, read_input(file)) for name, file in map(split_input, texts)]
 
 
 def prepare_call(program: ExportedProgram, given: Given, file: str) -> Callable[[], Any]:

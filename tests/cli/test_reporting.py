@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import lostwax as face
-from lostwax.cli.serving import open_server
+from lostwax.cli.reporting import open_server
 
 
 def test_all_problems_of_a_model(lostwax, folder):

@@ -4,6 +4,7 @@ compute what they compute with torch's own."""
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -145,3 +146,26 @@ def test_a_script_runs_as_it_is(
     # it observes what goes into it; in ours, what comes out.
     step = {"atol": 0.01, "rtol": 0.0} if script is pt2e_training else {}
     assert_same(found, expected, **step)
+
+
+def test_a_quantizer_that_would_find_nothing_is_told_what_to_write():
+    """Renamed to lostwax, without the patch: layers are taken apart, and torchao says nothing."""
+    pytest.importorskip("torchao", reason="torchao is not installed")
+    from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e
+    from torchao.quantization.pt2e.quantizer import Quantizer
+
+    class Nothing(Quantizer):
+        def annotate(self, model: Any) -> Any:
+            return model
+
+        def validate(self, model: Any) -> None:
+            pass
+
+    whole = lostwax.export(torch.nn.Linear(4, 4), (torch.ones(2, 4),), keep="composite")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        prepare_pt2e(whole.module(), Nothing())
+    parts = lostwax.export(torch.nn.Linear(4, 4), (torch.ones(2, 4),))
+    with pytest.warns(UserWarning, match=r'it has aten.addmm.default\n.*keep="composite"') as said:
+        prepare_pt2e(parts.module(), Nothing())
+    assert {each.filename for each in said} == {__file__}

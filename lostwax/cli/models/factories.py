@@ -12,7 +12,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -64,9 +64,9 @@ def build_model(spec: str, how: Building = AS_IT_IS) -> Model:
     if build is not None:
         made: Any = build(name, options)
     else:
-        made = _find_factory(place, name)
+        made = find_factory(place, name)
         if callable(made) and not isinstance(made, nn.Module):
-            made = _call_factory(made, options, spec)
+            made = call_factory(made, options, spec)
     model = _read_made(made, spec, name)
     if how.weights:
         load_weights(model.module, how.weights)
@@ -101,7 +101,8 @@ def _place_model(model: Model, spec: str, how: Building) -> Model:
     return replace(model, args=args, kwargs=kwargs)
 
 
-def _call_factory(factory: Any, options: dict[str, Any], spec: str) -> Any:
+def call_factory(factory: Any, options: dict[str, Any], spec: str) -> Any:
+    """What a function returns, called with the options that the text has for it."""
     try:
         inspect.signature(factory).bind(**options)
     except TypeError as error:
@@ -114,7 +115,8 @@ def _call_factory(factory: Any, options: dict[str, Any], spec: str) -> Any:
     return factory(**options)
 
 
-def _find_factory(place: str, name: str) -> Any:
+def find_factory(place: str, name: str) -> Any:
+    """What a module or a file has under a name."""
     module = import_place(place)
     found: Any = module
     for part in name.split("."):
@@ -158,6 +160,12 @@ def import_place(place: str) -> Any:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def import_places(names: Iterable[str]) -> None:
+    """Import what registers the operators and classes that are in a file."""
+    for name in names:
+        import_place(name)
 
 
 def _read_made(made: Any, spec: str, name: str) -> Model:

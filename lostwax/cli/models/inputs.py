@@ -1,11 +1,12 @@
-"""Example inputs that the command line describes: `--input-shape x=1x3x224x224`, `--dtype`,
-`--device`."""
+"""Inputs that the command line describes, `--input-shape x=1x3x224x224`, `--dtype`, `--device`, or
+names: files of numpy and torch."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -125,3 +126,21 @@ def move_inputs(inputs: Any, dtype: torch.dtype | None, device: torch.device | N
         return leaf.to(device=device, dtype=dtype if leaf.is_floating_point() else None)
 
     return pytree.tree_map(move, inputs)
+
+
+def read_input(file: str, option: str = "--input") -> Any:
+    """What a file has: a tensor, those of an `.npz` by name, or whatever torch.save wrote."""
+    try:
+        if file.endswith((".npy", ".npz")):
+            import numpy
+
+            found = numpy.load(file)
+            if file.endswith(".npz"):
+                return {name: torch.from_numpy(found[name]) for name in found.files}
+            return torch.from_numpy(found)
+        return torch.load(file, weights_only=True)
+    except (ValueError, TypeError, EOFError, RuntimeError, UnpicklingError) as error:
+        raise CommandError(
+            f"{option} {file!r} cannot be read: it is damaged, or no data\n"
+            "  instead: a file that numpy.save or torch.save wrote, of numbers"
+        ) from error

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from lostwax.cli.models.hugging_face import CONFIG, find_checkpoint
+from lostwax.cli.outcome import check_file
 from lostwax.cli.plugins import check_library, list_libraries
 from lostwax.errors import CommandError
 
@@ -38,8 +39,13 @@ def read_name(spec: str) -> ModelName:
             f"{spec!r} names no factory\n  instead: MODULE:FACTORY, path/to/model.py:FACTORY, "
             "timm:resnet50, transformers:bert or hf:DIR; lostwax models lists them"
         )
+    return ModelName(place, name, read_options(query))
+
+
+def read_options(query: str) -> dict[str, Any]:
+    """What stands after the `?` of a name."""
     given = parse_qsl(query, keep_blank_values=True)
-    return ModelName(place, name, {key: _read_option(value) for key, value in given})
+    return {key: _read_option(value) for key, value in given}
 
 
 def _read_option(text: str) -> Any:
@@ -68,6 +74,11 @@ class Building:
 AS_IT_IS = Building()
 
 
+def make_building(*, shapes: Sequence[str] | None, **given: Any) -> Building:
+    """How models are built, of the options for it."""
+    return Building(shapes=tuple(shapes or ()), **given)
+
+
 def check_names(specs: Iterable[str], how: Building = AS_IT_IS) -> None:
     """Refuse a single model whose file, folder or library is not there; of several, one that is
     missing does not end the others."""
@@ -84,6 +95,13 @@ def check_names(specs: Iterable[str], how: Building = AS_IT_IS) -> None:
             check_library(place)
         elif place.endswith(".py") and not Path(place).is_file():
             raise CommandError(f"there is no file {place!r}")
+
+
+def check_calls(texts: Iterable[str]) -> None:
+    """Refuse files of calls that are not there; `MODULE:FUNCTION` is found when it is asked."""
+    for text in texts:
+        if ":" not in text and not Path(text).is_dir():
+            check_file(text)
 
 
 def split_targets(targets: Sequence[str]) -> list[tuple[str, str]]:

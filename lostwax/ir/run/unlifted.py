@@ -7,9 +7,12 @@ It is made when somebody asks for it. Must not know how a program is run.
 from __future__ import annotations
 
 import copy
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import FrameType
 from typing import Any, Self
 
 import torch
@@ -119,6 +122,7 @@ class UnliftedModule(GraphModule):
     def _make_graph(self) -> None:
         runner = self._runner
         program, run = runner.program, runner.graph_module
+        _warn_quantizer(program)
         for name in (*program.state_dict, *program.graph_signature.buffers):
             first = name.partition(".")[0]
             if hasattr(UnliftedModule, first):
@@ -289,6 +293,35 @@ def name_constants(taken: Callable[[str], bool], constants: Mapping[str, Any]) -
             attribute = f"_{attribute}"
         chosen[name] = attribute
     return chosen
+
+
+_PARTS = {aten.convolution.default, aten.addmm.default, aten.mm.default}
+_WHOLE = {aten.linear.default, aten.conv1d.default, aten.conv2d.default, aten.conv3d.default}
+
+
+def _warn_quantizer(program: Program) -> None:
+    """torchao's PT2E quantizers look for layers that are whole, and say nothing if there is
+    none. Here is where they ask for a graph."""
+    asking, level = _skip_frames(sys._getframe(1), "lostwax")
+    _, above = _skip_frames(asking, "torchao")
+    if not asking.f_globals.get("__name__", "").startswith("torchao.quantization.pt2e"):
+        return
+    targets = {node.target for node in program.graph.nodes}
+    if targets & _PARTS and not targets & _WHOLE:
+        found = ", ".join(sorted(str(target) for target in targets & _PARTS))
+        warnings.warn(
+            f"nothing of this program may be quantized: quantizers look for linear and conv2d, and "
+            f'it has {found}\n  instead: lostwax.export(..., keep="composite")',
+            stacklevel=level + above + 2,
+        )
+
+
+def _skip_frames(frame: FrameType, package: str) -> tuple[FrameType, int]:
+    """The nearest frame that is not of a package, and how far up it is."""
+    count = 0
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        frame, count = frame.f_back, count + 1
+    return frame, count
 
 
 def compile_graph(graph: Graph) -> tuple[dict[str, Any], Callable[..., Any]]:

@@ -1,15 +1,17 @@
 """The functions that nodes call, as text: `torch.ops.aten.add.Tensor`, `_operator.mul`.
 
 A name is looked up among operators that are registered and in a table of arithmetic functions.
-Nothing is imported, and no attribute of anything else is read.
+Nothing is imported but what torch itself keeps apart, and no attribute of anything else is read.
 """
 
 from __future__ import annotations
 
+import importlib
 import keyword
 import math
 import operator
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -34,6 +36,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f"torch.sym_{n}": getattr(torch, f"sym_{n}") for n in ("max", "min", "not")},
     **{f"torch._sym_{name}": getattr(torch, f"_sym_{name}") for name in MATH},
 }
+_KEPT_APART = {"quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
+"""Operators of torch's own that it registers when a module of its own is imported."""
 _NAMES = {id(function): name for name, function in _FUNCTIONS.items()}
 
 # Names of the arguments of functions that have no schema.
@@ -49,6 +53,9 @@ def target_named(name: str) -> Any:
     parts = name.split(".")
     if parts[:2] != ["torch", "ops"] or not all(part.isidentifier() for part in parts):
         raise _not_callable(name)
+    if parts[2] in _KEPT_APART:
+        with suppress(ImportError):
+            importlib.import_module(_KEPT_APART[parts[2]])
     found = _operator(parts[2:])
     if found is None:
         raise LoadError(

@@ -317,9 +317,10 @@ class OnnxError(LoweringError):
     call of one that its form does not cover, or a dtype that no runtime computes with. Nothing was
     written.
 
-    What to do: operators that are missing are listed all at once, with their lines. Say how one is
-    written, `@lostwax.onnx.translation("mylib::scale")`, or leave it to the runtime as an operator
-    of a domain of yours, `lostwax.onnx.leave_to_runtime("mylib::scale", domain="mine")`.
+    What to do: operators that are missing are listed all at once, with their lines, and so are
+    calls that cannot be written. Say how an operator is written,
+    `@lostwax.onnx.translation("mylib::scale")`, or leave it to the runtime as an operator of a
+    domain of yours, `lostwax.onnx.leave_to_runtime("mylib::scale", domain="mine")`.
 
     Example:
 

@@ -34,11 +34,11 @@ from lostwax.ir.signature import ConstantArgument, InputKind, OutputKind
 from lostwax.ir.text import source_place
 from lostwax.onnx.functions import Wanted, check_wanted, make_functions
 from lostwax.onnx.matmul_nbits import use_matmul_nbits
-from lostwax.onnx.table import NEWEST, OLDEST, USUAL, find_translation, name_of
+from lostwax.onnx.table import NEWEST, OLDEST, USUAL, NotWritten, find_translation, name_of
 from lostwax.onnx.translate import find_needed, write_graph
 from lostwax.onnx.values import DTYPES, OnnxTensor, make_shape
 from lostwax.onnx.weights import fold_weights
-from lostwax.onnx.writer import OnnxWriter, remove_unread
+from lostwax.onnx.writer import OnnxWriter, Refused, remove_unread
 from lostwax.ops.decompositions.runtime import RUNTIME
 
 _operators.load()
@@ -90,7 +90,11 @@ def write_model(
         )
     wanted = check_wanted(functions)
     ready = prepare(program, opset, decompositions)
-    return _ModelWriter(ready, opset).run(wanted, matmul_nbits, stays)
+    try:
+        return _ModelWriter(ready, opset).run(wanted, matmul_nbits, stays)
+    except NotWritten as error:  # of a result of the program itself
+        text = "a result of the program cannot be written in ONNX"
+        raise OnnxError.at(text, "", why=error.why, instead=error.instead) from None
 
 
 # ------------------------------------------------------------------------------- operators
@@ -166,6 +170,23 @@ def _make_missing_error(missing: list[Node]) -> OnnxError:
     )
 
 
+def _make_refused_error(refused: list[Refused]) -> OnnxError:
+    """All calls that cannot be written, those of one kind once."""
+    kinds: dict[tuple[str, str], list[Refused]] = {}
+    for each in refused:
+        kinds.setdefault((each.target, each.reason.why), []).append(each)
+    if len(kinds) == 1:
+        target, place, reason = refused[0]
+        text = f"{target} cannot be written in ONNX here"
+        return OnnxError.at(text, place, why=reason.why, instead=reason.instead)
+    lines = [f"{len(kinds)} calls of operators cannot be written in ONNX:"]
+    for (target, why), found in kinds.items():
+        times = f", {len(found)} times" if len(found) > 1 else ""
+        lines += [f"  {target}{times}, at {found[0].place}", f"    why: {why}"]
+        lines += [f"    instead: {found[0].reason.instead}"]
+    return OnnxError("\n".join(lines))
+
+
 # ------------------------------------------------------------------------------- models
 
 
@@ -195,6 +216,8 @@ class _ModelWriter:
         taken = {node: self._input(node, users[node.name]) for node in reversed(nodes)}
         self.inputs.reverse()
         results = write_graph(self.on, module, [taken[node] for node in nodes])
+        if self.on.refused:
+            raise _make_refused_error(self.on.refused)
         for spec, result in zip(signature.output_specs, results, strict=True):
             self._output(spec, result)
         for value, first in self._first.items():

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import onnx_ir as ir
 import torch
 from torch.fx import GraphModule, Node
 
 from lostwax.classes import SYMBOLIC
-from lostwax.errors import OnnxError
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.graph.lookup import find_attribute
@@ -20,7 +20,7 @@ from lostwax.ir.text import shorten_trace, source_place
 from lostwax.onnx.sizes import SizeWriter
 from lostwax.onnx.table import NotWritten, find_translation
 from lostwax.onnx.values import DTYPES, OnnxTensor, make_shape
-from lostwax.onnx.writer import OnnxWriter
+from lostwax.onnx.writer import OnnxWriter, Refused
 from lostwax.sym import BoolExpr, Expr
 from lostwax.types import TensorType
 
@@ -58,6 +58,9 @@ class _Translator:
     def __init__(self, on: OnnxWriter, module: GraphModule) -> None:
         self.on, self.module = on, module
         self.values: dict[Node, Any] = {}
+        self.lost: set[Node] = set()
+        """What is refused, and what is computed of it: the rest is looked at, too, so that all that
+        is refused is told at once."""
 
     def run(self, given: Sequence[Any]) -> list[Any]:
         inputs, needed = iter(given), find_needed(self.module)
@@ -87,9 +90,13 @@ class _Translator:
             number = unwrap(value)
             if self._is_computed(number):
                 return number
+        if not self.lost.isdisjoint(node.all_input_nodes):
+            return self._lose(node)
         translate = find_translation(node.target, self.on.opset)
         assert translate is not None, f"{node.target} was not found to be missing"
         on = self.on
+        if isinstance(value, FakeTensor) and 0 in value.fake_type.size and value.dtype in DTYPES:
+            return self._take(node, value, write_nothing(on, value.fake_type))
         around = on.at, on.out, on.meta, on.modules
         try:
             on.at, on.out, on.meta = node.name, _types_of(value), describe_node(node)
@@ -98,14 +105,17 @@ class _Translator:
             made = translate(on, *args, **{k: self._map(v) for k, v in node.kwargs.items()})
             return self._take(node, value, made)
         except NotWritten as error:
-            raise OnnxError.at(
-                f"{node.target} cannot be written in ONNX here",
-                source_place(node),
-                why=error.why,
-                instead=error.instead,
-            ) from None
+            on.refused.append(Refused(str(node.target), source_place(node), error))
+            return self._lose(node)
         finally:
             on.at, on.out, on.meta, on.modules = around
+
+    def _lose(self, node: Node) -> Any:
+        self.lost.add(node)
+        value = node.meta.get("val")
+        parts = list(value) if isinstance(value, (tuple, list)) else [value]
+        made = [_stand_in(each) for each in parts]
+        return self._take(node, value, made if isinstance(value, (tuple, list)) else made[0])
 
     def _is_computed(self, number: Any) -> bool:
         sizes = self.on.scope.sizes
@@ -148,6 +158,23 @@ def note_input(on: OnnxWriter, node: Node, given: Any) -> Any:
         sizes.bind_number(number, alone)
         return number
     return given
+
+
+def write_nothing(on: OnnxWriter, kind: TensorType) -> OnnxTensor:
+    """A tensor without elements, whatever it is computed of: some kernels fail there."""
+    blank = torch.zeros(1, dtype=kind.dtype)
+    fixed = [n for n in kind.size if isinstance(n, int)]
+    if len(fixed) == len(kind.size):
+        return on.constant(torch.empty(fixed, dtype=kind.dtype))
+    made: OnnxTensor = on.ConstantOfShape(on.shape(kind.size), value=blank, dtype=kind.dtype)
+    return made
+
+
+def _stand_in(value: Any) -> OnnxTensor | None:
+    """For a result that nobody computes."""
+    if isinstance(value, FakeTensor):
+        return OnnxTensor(ir.Value(name=""), value.dtype, value.fake_type)
+    return OnnxTensor(ir.Value(name=""), torch.int64) if isinstance(value, SYMBOLIC) else None
 
 
 def _make_list(on: OnnxWriter, number: OnnxTensor) -> OnnxTensor:

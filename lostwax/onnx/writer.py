@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import onnx_ir as ir
 import torch
@@ -17,7 +17,7 @@ import torch
 from lostwax.checkpoints.mapped import release, write_parts
 from lostwax.onnx.schemas import find_formals, find_wider
 from lostwax.onnx.sizes import SizeWriter
-from lostwax.onnx.table import find_simplifications
+from lostwax.onnx.table import NotWritten, find_simplifications
 from lostwax.onnx.values import DTYPES, OnnxTensor
 from lostwax.ops.shapes import promote
 from lostwax.sym import BoolExpr, Expr, Size
@@ -55,6 +55,14 @@ class GraphScope:
         return None
 
 
+class Refused(NamedTuple):
+    """A call that cannot be written, and where it is."""
+
+    target: str
+    place: str
+    reason: NotWritten
+
+
 class OnnxWriter:
     """Writes nodes. Every operator of ONNX is a method: inputs go by position (None leaves an
     optional one out), attributes by name; it returns an `OnnxTensor`, whose dtype is that of the
@@ -76,6 +84,8 @@ class OnnxWriter:
         """The calls of modules around it."""
         self.types: dict[ir.Value, TensorType] = {}
         """Those of values that stand for values of the program."""
+        self.refused: list[Refused] = []
+        """Calls that cannot be written."""
         self._names: dict[str, int] = {}
         self._constants: dict[Any, OnnxTensor] = {}
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import lostwax
@@ -178,6 +179,23 @@ def test_all_missing_operators_are_named_at_once() -> None:
     assert "code: y = torch.linalg.qr(x)[0]" in text
     assert '@lostwax.onnx.translation("aten::linalg_qr")' in text
 
+
+def test_all_calls_that_cannot_be_written_are_told_at_once() -> None:
+    def f(x: Tensor) -> Any:
+        y = x.as_strided((2, 2), (1, 1)) * 2
+        return y + x.as_strided((2, 2), (2, 1)), F.conv1d(x.long()[None, None], ONE), x.nonzero()
+
+    with pytest.raises(OnnxError) as error:
+        lostwax.export(f, (torch.ones(4),)).to_onnx()
+    text = str(error.value)
+    assert text.startswith("[LW0602] 2 calls of operators cannot be written in ONNX:")
+    assert "  aten.as_strided.default, 2 times, at " in text
+    assert "    why: ONNX has no memory to walk through by strides" in text
+    assert "ONNX convolves floats" in text
+    assert text.count("instead: ") == 2
+
+
+ONE = torch.ones(1, 1, 2, dtype=torch.int64)
 
 REFUSED: dict[str, tuple[Any, Any, str]] = {
     "strides": (

@@ -5,7 +5,7 @@ from importlib import import_module
 _FAMILIES = (
     "control", "creation", "indexing", "matrix", "nn.attention", "nn.convolution",
     "nn.normalization", "nn.pooling", "nn.recurrent", "nn.resampling", "numbers", "pointwise",
-    "quantized", "reductions", "shapes", "sorting",
+    "quantized", "reductions", "shapes", "sorting", "stepwise",
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
+from lostwax.onnx.operators.pointwise import divide_down
 from lostwax.onnx.operators.shapes import broadcast, permute
 from lostwax.onnx.patterns.fusions import find_maker, is_number, read_constant
 from lostwax.onnx.table import NotWritten, translation
@@ -22,6 +23,53 @@ def embedding(
     on: OnnxWriter, weight: OnnxTensor, indices: OnnxTensor, *_: Any, **__: Any
 ) -> OnnxTensor:
     return on.Gather(weight, indices, axis=0)
+
+
+@translation("_embedding_bag", "_embedding_bag_forward_only")
+def embedding_bag(
+    on: OnnxWriter,
+    weight: OnnxTensor,
+    indices: OnnxTensor,
+    offsets: OnnxTensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: OnnxTensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> list[Any]:
+    """Rows of the table are added to those of their bags: sums, means (1), the largest (2)."""
+    out, dtype = on.out[0], weight.dtype
+    at, one = on.ints(1), on.constant(1, torch.int64)
+    starts = on.cast(offsets, torch.int64)
+    count, width = out.size
+    bag_count = count + 1 if include_last_offset else count  # what comes after the last one
+    places = on.Range(on.constant(0), on.scalar(indices.size[0]), one)
+    begun = on.cast(on.LessOrEqual(starts, on.Unsqueeze(places, at)), torch.int64)
+    bags = on.Sub(on.ReduceSum(begun, at, keepdims=1), one)
+    rows = on.Gather(weight, indices, axis=0)
+    if per_sample_weights is not None:
+        rows = on.Mul(rows, on.Unsqueeze(per_sample_weights, at))
+    counts = on.Expand(on.constant(1, dtype), on.Shape(indices))
+    if padding_idx >= 0:
+        is_read = on.Not(on.Equal(indices, on.constant(padding_idx, indices.dtype)))
+        counts = on.cast(is_read, dtype)
+        rest = on.constant(float("-inf") if mode == 2 else 0.0, dtype)
+        rows = on.Where(on.Unsqueeze(is_read, at), rows, rest)
+    first = torch.full((1,), float("-inf") if mode == 2 else 0.0, dtype=dtype)
+    blank = on.ConstantOfShape(on.shape((bag_count, width)), value=first, dtype=dtype)
+    made = on.ScatterND(blank, bags, rows, reduction="max" if mode == 2 else "add")
+    if mode:
+        none = torch.zeros(1, dtype=dtype)
+        blank = on.ConstantOfShape(on.size(bag_count), value=none, dtype=dtype)
+        total = on.Unsqueeze(on.ScatterND(blank, bags, counts, reduction="add"), at)
+        if mode == 1:
+            made = on.Div(made, on.Max(total, on.constant(1, dtype)))
+        else:
+            made = on.Where(on.Greater(total, on.constant(0, dtype)), made, on.constant(0, dtype))
+    if include_last_offset:
+        made = on.Slice(made, on.ints(0), on.ints(-1), on.ints(0))
+    return [made, None, None, None]
 
 
 @translation("index_select")
@@ -242,20 +290,45 @@ def scatter_reduce(
     include_self: bool = True,
     **_: Any,
 ) -> OnnxTensor:
-    kinds = {
-        "sum": "add",
-        "add": "add",
-        "prod": "mul",
-        "multiply": "mul",
-        "amax": "max",
-        "amin": "min",
-    }
-    if reduce not in kinds or not include_self:
-        raise NotWritten(
-            "ScatterElements reduces by sums, products and extrema, with the tensor's own elements",
-            "use include_self=True and another reduce",
-        )
-    return _write_elements(on, self, dim, index, src, kinds[reduce])
+    reduction, start = _REDUCTIONS.get(reduce, ("", 0))
+    if not reduction:
+        raise NotWritten(f"it reduces by {reduce!r}", f"use one of {', '.join(_REDUCTIONS)}")
+    if reduce in ("amax", "amin"):
+        start = _find_least(self.dtype, reduce == "amax")
+    if not include_self:
+        self = _like(_write_elements(on, self, dim, index, start, None), self)
+    made = _write_elements(on, self, dim, index, src, reduction)
+    if reduce != "mean":
+        return made
+    ones = on.ConstantOfShape(
+        on.Shape(self), value=torch.ones(1, dtype=self.dtype), dtype=self.dtype
+    )
+    counts = _like(ones, self)
+    if not include_self:
+        counts = _like(_write_elements(on, counts, dim, index, 0, None), self)
+    counts = _write_elements(on, counts, dim, index, 1, "add")
+    return on.Div(made, counts) if self.dtype.is_floating_point else divide_down(on, made, counts)
+
+
+_REDUCTIONS = {
+    "sum": ("add", 0), "add": ("add", 0), "prod": ("mul", 1), "multiply": ("mul", 1),
+    "amax": ("max", 0), "amin": ("min", 0), "mean": ("add", 0),
+}  # fmt: skip
+"""How ONNX calls a reduction, and what changes nothing in it."""
+
+
+def _find_least(dtype: torch.dtype, is_least: bool) -> Any:
+    """What is below, or above, all others."""
+    if dtype is torch.bool:
+        return not is_least
+    if dtype.is_floating_point:
+        return float("-inf") if is_least else float("inf")
+    return torch.iinfo(dtype).min if is_least else torch.iinfo(dtype).max
+
+
+def _like(x: OnnxTensor, other: OnnxTensor) -> OnnxTensor:
+    """With the type of another."""
+    return OnnxTensor(x.value, x.dtype, other.type)
 
 
 @translation("index_copy")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lostwax.onnx.operators.pointwise import _divide_down, _remainder, trunc
+from lostwax.onnx.operators.pointwise import _remainder, divide_down, trunc
 from lostwax.onnx.table import translation
 from lostwax.onnx.values import OnnxTensor
 from lostwax.onnx.writer import OnnxWriter
@@ -75,7 +75,7 @@ def truediv(on: OnnxWriter, a: Any, b: Any) -> OnnxTensor:
 
 @translation("python::floordiv")
 def floordiv(on: OnnxWriter, a: Any, b: Any) -> OnnxTensor:
-    return _divide_down(on, *_pair(on, a, b))
+    return divide_down(on, *_pair(on, a, b))
 
 
 @translation("python::mod")

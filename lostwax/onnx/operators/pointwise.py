@@ -291,7 +291,7 @@ def div_mode(
     dtype = on.out.dtype
     x, y = on.operand(self, dtype), on.operand(other, dtype)
     if rounding_mode == "floor":
-        return _divide_down(on, x, y)
+        return divide_down(on, x, y)
     made: OnnxTensor = on.Div(x, y)  # of integers it is rounded to zero
     return trunc(on, made) if rounding_mode == "trunc" else made
 
@@ -301,7 +301,7 @@ def floor_divide(on: OnnxWriter, self: Operand, other: Operand) -> OnnxTensor:
     return div_mode(on, self, other, rounding_mode="floor")
 
 
-def _divide_down(on: OnnxWriter, x: OnnxTensor, y: OnnxTensor) -> OnnxTensor:
+def divide_down(on: OnnxWriter, x: OnnxTensor, y: OnnxTensor) -> OnnxTensor:
     if not x.dtype.is_floating_point:
         return on.Div(on.Sub(x, on.Mod(x, y)), y)
     # As eager: the quotient of what is left without the remainder, and not that of the numbers,
@@ -345,7 +345,7 @@ def shift_left(on: OnnxWriter, self: Operand, other: Operand) -> OnnxTensor:
 @translation("bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar",
              "__rshift__.Tensor", "__rshift__.Scalar")  # fmt: skip
 def shift_right(on: OnnxWriter, self: Operand, other: Operand) -> OnnxTensor:
-    return _divide_down(on, on.operand(self, on.out.dtype), _power_of_two(on, other))
+    return divide_down(on, on.operand(self, on.out.dtype), _power_of_two(on, other))
 
 
 def _power_of_two(on: OnnxWriter, exponent: Operand) -> OnnxTensor:

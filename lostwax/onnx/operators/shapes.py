@@ -194,12 +194,28 @@ def _pad(
     if not any(n != 0 for n in pad):
         return self
     lead = [0] * (self.rank - len(before))
+    if mode == "edge" and any(
+        known(n >= 0) is not True if isinstance(n, Expr) else n < 0 for n in pad
+    ):
+        return _repeat_edges(on, self, [*lead, *before], [*lead, *after])
     if mode != "constant" and any(isinstance(n, int) and n < 0 for n in pad):
         self = _crop(on, self, [*lead, *before], [*lead, *after])
         before, after = ([maximum(n, 0) for n in each] for each in (before, after))
     pads = on.shape([*lead, *before, *lead, *after])
     filled = None if value is None else on.operand(value, self.dtype)
     return on.Pad(self, pads, filled, mode=mode)
+
+
+def _repeat_edges(on: OnnxWriter, self: OnnxTensor, before: Sizes, after: Sizes) -> OnnxTensor:
+    """Each place is that of the tensor which is nearest; some ends are cut off."""
+    x = self
+    for d, (first, last) in enumerate(zip(before, after, strict=True)):
+        if first != 0 or last != 0:
+            end = on.scalar(self.size[d] + last)
+            places = on.Range(on.scalar(-first), end, on.constant(1))
+            most = on.Sub(on.scalar(self.size[d]), on.constant(1))
+            x = on.Gather(x, on.Min(on.Max(places, on.constant(0)), most), axis=d)
+    return x
 
 
 def _crop(on: OnnxWriter, self: OnnxTensor, before: Sizes, after: Sizes) -> OnnxTensor:
@@ -266,9 +282,13 @@ def flip(on: OnnxWriter, self: OnnxTensor, dims: list[int]) -> OnnxTensor:
 
 @translation("pixel_shuffle")
 def pixel_shuffle(on: OnnxWriter, self: OnnxTensor, upscale_factor: int) -> OnnxTensor:
-    if self.rank != 4:
-        raise NotWritten("it has no batch, or more than one", "give it four dims")
-    return on.DepthToSpace(self, blocksize=upscale_factor, mode="CRD")
+    if self.rank == 4 and self.dtype.is_floating_point:
+        return on.DepthToSpace(self, blocksize=upscale_factor, mode="CRD")
+    *lead, _, height, width = self.size
+    count, n = len(lead), upscale_factor
+    apart = on.Reshape(self, on.shape([*lead, on.out.size[-3], n, n, height, width]), allowzero=1)
+    order = [*range(count), *(count + d for d in (0, 3, 1, 4, 2))]
+    return on.Reshape(on.Transpose(apart, perm=order), on.shape(on.out.size), allowzero=1)
 
 
 def _make_triangle(upper: bool) -> Any:
@@ -293,13 +313,15 @@ def diagonal(
     rest = [d for d in range(self.rank) if d not in (dim1 % self.rank, dim2 % self.rank)]
     x = permute(on, self, [*rest, dim1 % self.rank, dim2 % self.rank])
     columns, length = self.size[dim2], on.out.size[-1]
-    if not isinstance(columns, int) or not isinstance(length, int):
-        raise NotWritten("sizes of its two dims vary", "give sizes that are fixed")
     kept = [self.size[d] for d in rest]
     flat = on.Reshape(x, on.shape([*kept, self.size[dim1] * columns]), allowzero=1)
     first = offset if offset >= 0 else -offset * columns
-    places = [first + i * (columns + 1) for i in range(length)]
-    return on.Gather(flat, on.ints(*places), axis=len(rest))
+    if isinstance(columns, int) and isinstance(length, int) and isinstance(first, int):
+        places = on.ints(*[first + i * (columns + 1) for i in range(length)])
+    else:
+        steps = on.Range(on.constant(0), on.scalar(length), on.constant(1))
+        places = on.Add(on.Mul(steps, on.scalar(columns + 1)), on.scalar(first))
+    return on.Gather(flat, places, axis=len(rest))
 
 
 @translation("unfold")

@@ -93,6 +93,42 @@ def unique(
     ]
 
 
+@translation("unique_consecutive")
+def unique_consecutive(
+    on: OnnxWriter,
+    self: OnnxTensor,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> list[Any]:
+    """The first one of each run: those that are not what is before them."""
+    if dim is not None and self.rank != 1:
+        raise NotWritten("it compares rows", "use torch.unique")
+    x = on.Reshape(self, on.ints(-1))
+    last, axis = on.ints(2**63 - 1), on.ints(0)
+    differs = on.Not(
+        on.Equal(on.Slice(x, on.ints(1), last, axis), on.Slice(x, axis, on.ints(-1), axis))
+    )
+    is_some = on.Slice(
+        on.ConstantOfShape(on.Shape(x), value=_TRUE, dtype=torch.bool), axis, on.ints(1), axis
+    )
+    begins = on.Concat(is_some, differs, axis=0)
+    runs = on.CumSum(on.cast(begins, torch.int64), on.constant(0, torch.int64))
+    blank = on.constant(torch.empty(0, dtype=torch.int64))
+    found: list[Any] = [on.Compress(x, begins, axis=0), blank, blank]
+    if return_inverse:
+        places = on.Sub(runs, on.constant(1, torch.int64))
+        found[1] = on.Reshape(places, on.shape(self.size), allowzero=1)
+    if return_counts:
+        places = on.Squeeze(on.NonZero(begins), axis)
+        ends = on.Concat(on.Slice(places, on.ints(1), last, axis), on.Shape(x), axis=0)
+        found[2] = on.Sub(on.Slice(ends, axis, on.Shape(places), axis), places)
+    return found
+
+
+_TRUE = torch.ones(1, dtype=torch.bool)
+
+
 @translation("unique_dim")
 def unique_dim(
     on: OnnxWriter,
@@ -174,9 +210,10 @@ def searchsorted_tensor(
     side: Any = None,
     sorter: Any = None,
 ) -> OnnxTensor:
-    if sorter is not None:
-        raise NotWritten("it has a sorter", "sort first, torch.gather(x, -1, sorter)")
     bounds = sorted_sequence
+    if sorter is not None:
+        made = on.GatherElements(bounds, sorter, axis=bounds.rank - 1)
+        bounds = OnnxTensor(made.value, made.dtype, bounds.type)
     if bounds.rank > 1:
         bounds = on.Unsqueeze(bounds, on.ints(-2))
         bounds = OnnxTensor(bounds.value, sorted_sequence.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from lostwax.onnx.operators.shapes import reshape
 from lostwax.onnx.table import translation
 from lostwax.onnx.values import OnnxTensor
 from lostwax.onnx.writer import OnnxWriter
-from lostwax.sym import Size
+from lostwax.sym import Expr, Size, known
 from lostwax.types import product
 
 
@@ -157,6 +158,8 @@ def _scale_channels(on: OnnxWriter, x: OnnxTensor, rank: int, weight: Any, bias:
 def native_layer_norm(
     on: OnnxWriter, input: OnnxTensor, shape: list[Size], weight: Any, bias: Any, eps: float
 ) -> list[OnnxTensor]:
+    if not _has_some(shape):
+        return _spell_layer_norm(on, input, shape, weight, bias, eps)
     scale = _vector(on, weight, shape, 1, input.dtype)
     made = on.several(
         "LayerNormalization",
@@ -181,8 +184,29 @@ def layer_norm(
     eps: float = 1e-5,
     *_: Any,
 ) -> OnnxTensor:
+    if not _has_some(shape):
+        return _spell_layer_norm(on, input, shape, weight, bias, eps)[0]
     scale = _vector(on, weight, shape, 1, input.dtype)
     return on.LayerNormalization(input, scale, bias, axis=-len(shape), epsilon=float(eps))
+
+
+def _has_some(shape: Sequence[Size]) -> bool:
+    """Is none of these sizes 0? Runtimes refuse to normalize nothing."""
+    return all(known(n >= 1) is True if isinstance(n, Expr) else n >= 1 for n in shape)
+
+
+def _spell_layer_norm(
+    on: OnnxWriter, input: OnnxTensor, shape: Sequence[Size], weight: Any, bias: Any, eps: float
+) -> list[OnnxTensor]:
+    axes = list(range(input.rank - len(shape), input.rank))
+    mean = reduce(on, "ReduceMean", input, axes, True)
+    apart = on.Sub(input, mean)
+    spread = reduce(on, "ReduceMean", on.Mul(apart, apart), axes, True)
+    scale = on.Reciprocal(on.Sqrt(on.Add(spread, on.constant(eps, input.dtype))))
+    made = on.Mul(apart, scale)
+    made = made if weight is None else on.Mul(made, on.cast(weight, input.dtype))
+    made = made if bias is None else on.Add(made, on.cast(bias, input.dtype))
+    return [made, mean, scale]
 
 
 @translation("native_group_norm")

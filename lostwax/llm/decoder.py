@@ -31,6 +31,7 @@ from transformers.cache_utils import (
 
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.llm.entries import KernelAttention, Looking, use_entries
+from lostwax.llm.pieces import make_zeros
 from lostwax.llm.quantizing import is_quantized
 
 _WINDOWS = (DynamicSlidingWindowLayer, LinearAttentionAndSlidingWindowAttentionLayer)
@@ -91,7 +92,7 @@ class Decoder(nn.Module):
                 made: Tensor = getattr(seen, name)
                 heads, width = made.shape[1], made.shape[3]
                 size = (heads, self.context) if self.sdpa is None else (self.context, heads)
-                self.register_buffer(f"{name}_{at}", made.new_zeros(1, *size, width))
+                self.register_buffer(f"{name}_{at}", make_zeros((1, *size, width), made.dtype))
         if isinstance(seen, LinearAttentionLayer):
             make = partial(KeptStates if make is DummyLayer else KeptBoth, seen.number_of_states)
             for name in ("conv_states", "recurrent_states"):

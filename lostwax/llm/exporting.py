@@ -21,7 +21,7 @@ from lostwax.errors import CaptureError
 from lostwax.ir.program import ExportedProgram
 from lostwax.llm.loading import find_model
 from lostwax.llm.metadata import make_metadata
-from lostwax.llm.pieces import InPieces
+from lostwax.llm.pieces import InPieces, ShapesAlone
 from lostwax.llm.quantizing import (
     check_words,
     copy_without_weights,
@@ -165,7 +165,7 @@ def export(
     training = found.training
     found.eval()
     try:
-        with InPieces():
+        with ShapesAlone():
             decoder = decoder_file.Decoder(found, context, logits == "all", sdpa)
         with entries.use_entries(found, decoder.sdpa or entries.attend):
             with InPieces():

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch._ops import OpOverload
 
+from lostwax.checkpoints.aside import put_aside
+from lostwax.checkpoints.mapped import release
 from lostwax.classes import TENSORS
 from lostwax.errors import CaptureError, LoadError
 from lostwax.identity import ByIdentity, Seen
@@ -149,14 +151,6 @@ def _change_small(model: nn.Module, change: Callable[[Any], Any]) -> None:
             module._parameters[name] = changed[weight]
 
 
-def _take_floats(module: nn.Module, dtype: torch.dtype | None) -> None:
-    """Give a module parameters of the dtype. Who else holds its own keeps them as they are: views
-    of a file, which are not to become floats in memory."""
-    for name, each in module._parameters.items():
-        if each is not None and dtype is not None:
-            module._parameters[name] = nn.Parameter(each.detach().to(dtype), requires_grad=False)
-
-
 def _apply(
     torchao: Any,
     model: nn.Module,
@@ -165,25 +159,65 @@ def _apply(
     group: int,
     dtype: torch.dtype | None,
 ) -> None:
-    """Quantize the modules of a kind; those whose rows are no whole groups stay as they are."""
-    left = []
-
-    def take(module: Any, path: str) -> bool:
+    """Quantize the modules of a kind; those whose rows are no whole groups stay as they are. Who
+    else holds their parameters keeps them: views of a file, which are not to become floats in
+    memory."""
+    left, is_large = [], sum(each.numel() for each in model.parameters()) > LARGE
+    for path, module in model.named_modules():
         weight: Any = module.weight if isinstance(module, kind) else None
         if type(weight) not in TENSORS:
-            return False
+            continue
         if weight.shape[1] % group:
             left.append(path)
-            return False
-        _take_floats(module, dtype)
-        return True
-
-    torchao.quantize_(model, config, take)
+            continue
+        for name, each in module._parameters.items():
+            if name != "weight" and each is not None and dtype is not None:
+                module._parameters[name] = nn.Parameter(each.detach().to(dtype), False)
+        made = _quantize_rows(
+            torchao, kind, weight.detach(), config, dtype or weight.dtype, is_large
+        )
+        module.weight = nn.Parameter(made, requires_grad=False)
     if left:
         warn(
             f"{len(left)} layers stay in floats, {left[0]} first: their rows are no whole groups "
             f"of {group} weights\n  instead: another group, which divides them"
         )
+
+
+LARGE = 1_000_000_000
+"""What is made of models with more weights is put aside, in files: memory may not hold it."""
+AT_ONCE = 1 << 19
+"""So many weights are quantized at a time. Each row has scales of its own, and all of them at once
+would take many times their memory, and twice the time."""
+
+
+def _quantize_rows(
+    torchao: Any,
+    kind: Any,
+    weight: torch.Tensor,
+    config: Any,
+    dtype: torch.dtype,
+    is_large: bool,
+) -> Any:
+    """The weights as torchao makes them; put aside, if they are of a large model."""
+    whole: dict[str, torch.Tensor] = {}
+    made: Any = None
+    count = max(1, AT_ONCE // weight.shape[1])
+    for start in range(0, weight.shape[0], count):
+        some = weight[start : start + count]
+        small = nn.Sequential(kind(1, 1))
+        small[0].weight = nn.Parameter(some.to(dtype), requires_grad=False)
+        torchao.quantize_(small, config, lambda module, path: isinstance(module, kind))
+        made = small[0].weight
+        names, rest = made.__tensor_flatten__()
+        for name in names:
+            part = getattr(made, name)
+            if not start:
+                whole[name] = part.new_empty((weight.shape[0], *part.shape[1:]))
+            whole[name][start : start + len(some)] = part
+        release(some.data_ptr(), some.nbytes)
+    whole = put_aside(whole) if is_large else whole
+    return type(made).__tensor_unflatten__(whole, rest, None, None)
 
 
 def _import_torchao() -> Any:

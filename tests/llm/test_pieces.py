@@ -1,15 +1,20 @@
-"""Layers and tables of quantized weights computed in pieces: they are what torchao's own are."""
+"""What lets large models become files in little memory: layers and tables of quantized weights that
+are computed in pieces, weights that are quantized in rows and put aside."""
 
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from lostwax.llm import pieces
-from lostwax.llm.pieces import InPieces
+from lostwax.checkpoints import aside
+from lostwax.checkpoints.aside import is_aside, put_aside
+from lostwax.classes import TENSORS
+from lostwax.llm import pieces, quantizing
+from lostwax.llm.pieces import InPieces, ShapesAlone, copy_sparsely, make_zeros
 from lostwax.llm.quantizing import quantize_
 
 pytest.importorskip("torchao")
@@ -32,7 +37,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def make(quantize: str, embedding: int) -> torch.nn.Module:
+def make(quantize: str | None, embedding: int | None) -> torch.nn.Module:
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Embedding(96, 64), torch.nn.Linear(64, 100))
     quantize_(net.requires_grad_(False), quantize, embedding, 32)
@@ -87,3 +92,57 @@ def test_what_asks_for_all_floats_gets_them(few: list[int]) -> None:
     assert torch.equal(turned, weight.dequantize().t())
     assert not few
     assert torch.equal(F.linear(torch.ones(64), weight), torch.ones(64) @ turned)
+
+
+def test_shapes_alone(few: list[int]) -> None:
+    net = make("8da4w", 8)
+    with ShapesAlone():
+        found = net(TOKENS)
+    assert torch.equal(found, torch.zeros(1, 4, 100))
+    assert len(few) == 1, "the rows of the table that are looked up"
+
+
+def test_copies_leave_out_zeros() -> None:
+    given = make_zeros((3, 1 << 17), torch.bfloat16)
+    given[1, 5] = 2
+    copied = copy_sparsely(given)
+    assert torch.equal(copied, given)
+    copied[0, 0] = 1
+    assert not given[0, 0]
+
+
+def test_what_is_quantized_in_rows_is_what_torchao_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torchao.quantization as ao
+    from torchao.quantization.granularity import PerAxis, PerGroup
+
+    monkeypatch.setattr(quantizing, "AT_ONCE", 7 * 64)
+    layer = ao.Int8DynamicActivationIntxWeightConfig(
+        weight_dtype=torch.int4,
+        weight_granularity=PerGroup(32),
+        weight_scale_dtype=torch.bfloat16,
+    )
+    table = ao.IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=PerAxis(0))
+    for large in (quantizing.LARGE, 1):
+        monkeypatch.setattr(quantizing, "LARGE", large)
+        net, whole = make("8da4w", 8), make(None, None)
+        ao.quantize_(whole, layer)
+        ao.quantize_(whole, table, lambda module, path: isinstance(module, torch.nn.Embedding))
+        for found, wanted in zip(net.parameters(), whole.parameters(), strict=True):
+            assert type(found) is type(wanted)
+            if type(wanted) not in TENSORS:
+                names, rest = wanted.__tensor_flatten__()
+                assert found.__tensor_flatten__() == (names, rest)
+                for name in names:
+                    part: Any = getattr(found, name)
+                    assert torch.equal(part, getattr(wanted, name))
+                    assert is_aside(part) is (large == 1)
+
+
+def test_where_there_is_no_room_tensors_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"a": torch.arange(5), "b": torch.ones(3, 2, dtype=torch.bfloat16)}
+    for name, each in put_aside(given).items():
+        assert torch.equal(each, given[name])
+        assert is_aside(each)
+    monkeypatch.setattr(aside, "map_file", Mock(side_effect=OSError(28, "No space left")))
+    assert put_aside(given) == given
+    assert not is_aside(given["a"])

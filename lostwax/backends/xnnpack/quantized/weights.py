@@ -23,6 +23,7 @@ from lostwax.backends.xnnpack.schema import (
     INT32_BY_CHANNEL,
 )
 from lostwax.backends.xnnpack.writer import PartWriter
+from lostwax.checkpoints.aside import is_aside, put_aside
 
 BY_CHANNEL = "quantized_decomposed::dequantize_per_channel"
 BY_GROUP = "quantized_decomposed::dequantize_per_channel_group"
@@ -99,7 +100,8 @@ def _pack(data: torch.Tensor) -> torch.Tensor:
     for some, made in zip(data.split(rows), packed.split(rows), strict=True):
         pairs = (some + 8).to(torch.uint8).reshape(len(some), -1, 2)
         torch.bitwise_or(pairs[..., 0], pairs[..., 1] << 4, out=made)
-    return packed
+    # Who had no memory for the weights has none for these.
+    return put_aside({"": packed})[""] if is_aside(data) else packed
 
 
 GROUPS_OF = 32

@@ -72,7 +72,7 @@ FOLDERS = {
         ["surroundings", "trace"],
         ["control"],
         ["flow", "patches"],
-        ["strict"],
+        ["sharded", "strict"],
     ],
     "onnx": [["patterns"], ["operators"]],
     "pt2": [["container"], ["graph"]],

@@ -50,6 +50,7 @@ from lostwax.capture.relied_layouts import (
 from lostwax.capture.repeated_tensors import choose_program
 from lostwax.capture.request import Request
 from lostwax.capture.shapes.guards import SortedGuards, range_constraints, sort_guards
+from lostwax.capture.sharded import placements
 from lostwax.capture.state.argument_containers import find_containers, warn_of_changes
 from lostwax.capture.state.global_state import OutsideState
 from lostwax.capture.state.module_state import (
@@ -322,6 +323,7 @@ class Capture:
         self.state.replace(attributes, inputs.fakes, outside.places, undo)
         tracer.python = UserPython(self.state.modules, reach, outside)
         patches.apply(tracer, reach, self.state.modules, undo)
+        placements.apply(undo)
         around = autocast.is_entered()
         with tracer:
             self._assume_constants()

@@ -190,7 +190,7 @@ class FakeTensorMode(TorchDispatchMode):
     ) -> Any:
         for t in types:
             if t is not FakeTensor and fallback.is_foreign(t):
-                return NotImplemented  # a foreign subclass gets its chance first
+                return fallback.leave_to_class(self, func, args, kwargs or {})
         if kwargs and "device" in kwargs:
             public_device_of(kwargs)
         if autocast.is_entered() and func.__class__ is OpOverload:

@@ -1,22 +1,14 @@
 """What two processes run: modules with collectives, eager and exported, compared on each rank.
 
-    python -m tests.distributed.collectives RANK WORLD STORE RESULTS
-
-All cases run one after the other in the same processes: each exports, runs the program, the program
-taken apart, and the program saved and loaded, and compares what it returns and writes with what the
-module itself does. A case that raises on one rank only ends the others by the group's time limit.
+Each case exports, runs the program, the program taken apart, and the program saved and loaded, and
+compares what it returns and writes with what the module itself does.
 """
 
 from __future__ import annotations
 
-import io
-import json
-import sys
-import traceback
 from collections.abc import Callable
 from copy import deepcopy
-from datetime import timedelta
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -28,6 +20,7 @@ from torch import Tensor, nn
 import lostwax
 from lostwax.ops.registry import has_trait
 from lostwax.ops.traits import Trait
+from tests.distributed.ranks import reload, run_cases
 
 raw = torch.ops._c10d_functional
 
@@ -446,10 +439,7 @@ def check(case: Case, rank: int) -> None:
     assert count_collectives(program) == case.count, program.graph
     taken_apart = program.run_decompositions()
     assert count_collectives(taken_apart) == case.count, taken_apart.graph
-    file = io.BytesIO()
-    lostwax.save(program, file)
-    file.seek(0)
-    loaded = lostwax.load(file)
+    loaded = reload(program)
     assert count_collectives(loaded) == case.count, loaded.graph
     for inputs in (case.inputs, *case.others):
         wanted = run(deepcopy(module) if isinstance(module, nn.Module) else module, inputs(rank))
@@ -463,30 +453,17 @@ def assert_equal(found: Any, wanted: Any) -> None:
     torch.testing.assert_close(found, wanted, rtol=0, atol=0)
 
 
-def main(rank: int, world: int, store: str, results: str) -> None:
+def make_cases(rank: int) -> dict[str, Callable[[], None]]:
     global BOTH, ALONE
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{store}",
-        rank=rank,
-        world_size=world,
-        timeout=timedelta(seconds=20),
-    )
     BOTH = dist.new_group([0, 1])
-    alone = [dist.new_group([each]) for each in range(world)]
+    alone = [dist.new_group([each]) for each in range(dist.get_world_size())]
     ALONE = alone[rank]
-    told: dict[str, str] = {}
-    runs = [(name, check, each) for name, each in CASES.items()]
-    runs += [(name, check_gradient, each) for name, each in GRADIENTS.items()]
-    for name, judge, each in runs:
-        try:
-            judge(each, rank)
-            told[name] = ""
-        except Exception:
-            told[name] = traceback.format_exc()
-        Path(results).write_text(json.dumps(told), encoding="utf-8")
-    dist.destroy_process_group()
+    runs = {name: partial(check, each, rank) for name, each in CASES.items()}
+    return {
+        **runs,
+        **{name: partial(check_gradient, each, rank) for name, each in GRADIENTS.items()},
+    }
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    run_cases(make_cases)

@@ -3,10 +3,6 @@ hold what a module does. What two processes run stands in `collectives.py`."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -21,29 +17,7 @@ import lostwax
 from lostwax import interop
 from tests.distributed import collectives
 from tests.distributed.collectives import CASES, GRADIENTS
-
-ROOT = Path(__file__).parents[2]
-WORLD = 2
-
-
-def run_ranks(module: str, folder: Path, world: int = WORLD) -> list[dict[str, str]]:
-    """What each process says of the cases: nothing, or why it failed."""
-    results = [folder / f"{rank}.json" for rank in range(world)]
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", module, str(rank), str(world), str(folder / "store"), str(path)],
-            cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "LOSTWAX_TRACEBACK": "full"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank, path in enumerate(results)
-    ]
-    said = [each.communicate(timeout=300)[0] for each in started]
-    for path, text in zip(results, said, strict=True):
-        assert path.exists(), text
-    return [json.loads(path.read_text(encoding="utf-8")) for path in results]
+from tests.distributed.ranks import run_ranks
 
 
 @pytest.fixture(scope="module")

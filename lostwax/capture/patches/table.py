@@ -3,6 +3,7 @@
 | what | how | file |
 |---|---|---|
 | `torch.compile`, `_assert`, seeds, `set_default_dtype`, `func.linearize`; what libraries ask (`is_exporting`); checkpoints; imports | code of functions | `torch_functions` |
+| how DTensor finds the types of whole results, and chooses placements | code, where it is imported | `sharded/placements` |
 | what was compiled before | class of dynamo's stance | `torch_functions` |
 | `autograd.Function.apply` | code; where it is C, how its class answers | `autograd_function` |
 | settings of `torch.backends`, determinism, precision, the default device | class of `torch._C`; code | `backends` |

@@ -402,13 +402,15 @@ def _take_apart(path: str, wrapper: Any) -> dict[str, torch.Tensor]:
             "gradients.\n  why: a program has the tensors that it is made of, as buffers\n"
             "  instead: module.requires_grad_(False), or export it under torch.no_grad()"
         )
-    return {name: getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]}
+    found = {name: getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]}
+    return {name: part for name, part in found.items() if isinstance(part, torch.Tensor)}
 
 
 def _wrap_fakes(wrapper: Any, fakes: Mapping[int, torch.Tensor]) -> torch.Tensor:
     """A tensor of the wrapper's class, made of the fakes of what that is made of."""
     names, context = wrapper.__tensor_flatten__()
-    parts = {name: fakes[id(getattr(wrapper, name))] for name in names}
+    held = {name: getattr(wrapper, name) for name in names}
+    parts = {name: fakes.get(id(part), part) for name, part in held.items()}
     made = type(wrapper).__tensor_unflatten__(parts, context, wrapper.size(), wrapper.stride())
     made._is_param = isinstance(wrapper, nn.Parameter)
     return made  # type: ignore[no-any-return]

@@ -187,7 +187,7 @@ class Tracer(Recorder):
     ) -> Any:
         for t in types:
             if t is not FakeTensor and fallback.is_foreign(t):
-                return NotImplemented
+                return fallback.leave_to_class(self, func, args, kwargs or {})
         if kwargs and "device" in kwargs:
             public_device_of(kwargs)
         try:

@@ -1,0 +1,21 @@
+"""Modules after `parallelize_module`: what two processes run stands in `sharded.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.distributed import sharded
+from tests.distributed.ranks import run_ranks
+from tests.distributed.sharded import CASES
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
+    assert sharded.__spec__ is not None
+    return run_ranks(sharded.__spec__.name, tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes(name: str, told: list[dict[str, str]]) -> None:
+    for rank, found in enumerate(told):
+        assert not found[name], f"rank {rank}: {found[name]}"

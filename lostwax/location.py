@@ -125,7 +125,7 @@ NOWHERE = Location("<unknown>", 0, "<unknown>")
 UNKNOWN = "an unknown line"
 """How `NOWHERE` is shown."""
 
-_SHOWN = re.compile(
+_SHOWN = (
     r"(?:(?<=\bat )|^)"  # "item() at model.py:3 in forward: x.item()", or the place alone
     r"(?P<file>/[^\n]*?|<[^\n]*?>|(?:(?! at )[^\n])+?)"
     r"(?P<line>:\d+ in [^\s:]+(?:: [^\n]*)?)"
@@ -134,12 +134,12 @@ _SHOWN = re.compile(
 
 def shorten_places(text: str) -> str:
     """A text with the files of the locations in it shortened."""
-    return _SHOWN.sub(lambda found: shorten_path(found["file"]) + found["line"], text)
+    return re.sub(_SHOWN, lambda found: shorten_path(found["file"]) + found["line"], text)
 
 
 def strip_places(text: str) -> str:
     """A text without the locations in it."""
-    return _SHOWN.sub(UNKNOWN, text)
+    return re.sub(_SHOWN, UNKNOWN, text)
 
 
 def is_user_code(code: CodeType) -> bool:

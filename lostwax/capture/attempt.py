@@ -7,7 +7,6 @@ loop makes one attempt after the other (`make_attempts`). Must not know how a ca
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -24,16 +23,16 @@ Line = tuple[str, int]
 """A file and a line in it."""
 
 
-@dataclass(frozen=True)
 class SizeBranches:
     """Branches on declared sizes of which both ways could not be kept (`control_flow="sizes"`): the
     example decides them, with a guard."""
 
-    lines: frozenset[Line] = frozenset()
-    reasons: tuple[str, ...] = ()
-    """Why, of those where both ways were tried."""
-    last_tried: list[Line] = field(default_factory=list, compare=False)
-    """The branch of which a capture has kept both ways last, noted while it runs."""
+    def __init__(self, lines: frozenset[Line] = frozenset(), reasons: tuple[str, ...] = ()) -> None:
+        self.lines = lines
+        self.reasons = reasons
+        """Why, of those where both ways were tried."""
+        self.last_tried: list[Line] = []
+        """The branch of which a capture has kept both ways last, noted while it runs."""
 
     def settle(self, line: Line) -> SizeBranches:
         return SizeBranches(self.lines | {line}, self.reasons)

@@ -42,7 +42,7 @@ class LostwaxError(Exception):
     def __str__(self) -> str:
         """The message, with the code in its first line and the guilty part of the user's line
         marked, if it names one."""
-        text = _CODE.sub("", super().__str__())  # one error may tell of another
+        text = re.sub(_CODE, "", super().__str__())  # one error may tell of another
         text = text if self.span is None else mark_span(text, self.span)
         return f"[{self.code}] {text}" if self.code else text
 
@@ -52,7 +52,7 @@ class LostwaxError(Exception):
         if self._notes is None:
             text, where = super().__str__(), self.span
             here = None if where is None else Location(where.file, where.line, where.function)
-            at = [f"  at {here}"] if here is not None and not _NAMES_LINE.search(text) else []
+            at = [f"  at {here}"] if here is not None and not re.search(_NAMES_LINE, text) else []
             why = [f"  why: {self.why}"] if self.why and "why: " not in text else []
             is_open = self.instead and "instead: " not in text and "fix: " not in text
             self._notes = [*at, *why, *([f"  instead: {self.instead}"] if is_open else [])]
@@ -70,8 +70,8 @@ class LostwaxError(Exception):
         return cls(f"{what}.\n  at {user_location()}\n{reason}  instead: {instead}")
 
 
-_NAMES_LINE = re.compile(r"\bat .*:\d+ in ")
-_CODE = re.compile(r"^\[LW\d{4}\] ")
+_NAMES_LINE = r"\bat .*:\d+ in "
+_CODE = r"^\[LW\d{4}\] "
 
 
 class _Watching(threading.local):

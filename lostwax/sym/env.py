@@ -44,7 +44,7 @@ _REASONS = {
     "specialize": "a concrete integer was needed, the example's was taken",
 }
 
-_OTHER_NAMES = re.compile(r"(s|u|f|r)\d+|max|min|[Tt]rue|[Ff]alse|and|or|not")
+_OTHER_NAMES = r"(s|u|f|r)\d+|max|min|[Tt]rue|[Ff]alse|and|or|not"
 """The names that symbols get which nobody has declared, and the words of expressions."""
 
 
@@ -150,7 +150,7 @@ class ShapeEnv:
 
     def can_be_called(self, name: str) -> bool:
         """Is this a name for a symbol that texts can be read by, and that no other has or gets?"""
-        plain = name.isidentifier() and not _OTHER_NAMES.fullmatch(name)
+        plain = name.isidentifier() and not re.fullmatch(_OTHER_NAMES, name)
         return plain and all(symbol.name != name for symbol in self.symbols)
 
     def unbacked(

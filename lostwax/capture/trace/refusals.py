@@ -162,7 +162,7 @@ def refuse_caught_symbol(error: TypeError, env: ShapeEnv) -> None:
     Python says of a plain number, too, and of a call with other arguments, eager raises as well."""
     text = str(error)
     is_parsed = "invalid combination of arguments" in text and "SymBool" not in text
-    if not (is_parsed or _BINDING.search(text) or _PLAIN_NAME.sub("", text) in _of_plain()):
+    if not (is_parsed or re.search(_BINDING, text) or re.sub(_PLAIN_NAME, "", text) in _of_plain()):
         refuse_symbol(error, env, ", and that may be caught")
 
 
@@ -174,7 +174,7 @@ def _of_plain() -> frozenset[str]:
         try:
             exec(use, {"n": 1})
         except TypeError as error:
-            found.append(_PLAIN_NAME.sub("", str(error)))
+            found.append(re.sub(_PLAIN_NAME, "", str(error)))
     return frozenset(found)
 
 
@@ -187,13 +187,13 @@ _OTHER_USES = (
 def refuse_symbol(error: Exception, env: ShapeEnv, more: str = "") -> None:
     """If a function failed as it does not take symbolic numbers, raise an error that says so."""
     text = str(error).partition(", but expected")[0]
-    is_named = _SYMBOL.search(text) or "numpy.object_" in text or text.startswith("__")
+    is_named = re.search(_SYMBOL, text) or "numpy.object_" in text or text.startswith("__")
     if not env.symbols or not (is_named or _is_given_symbol(error)):
         return
     why, instead = "it reads plain numbers, and nothing else", _PLAIN
     if text.startswith("__"):
         why, instead = "Python takes no other from an object", _OWN_METHOD
-    elif _ARGUMENT.search(text):
+    elif re.search(_ARGUMENT, text):
         why, instead = "an argument of this operator is fixed in the program", _FIXED
     raise CaptureError(
         f"{text}, and this one depends on data or on a size{more}.\n  at {_raised_at(error)}\n"
@@ -239,10 +239,10 @@ def _may_be_symbol(value: Any) -> bool:
     return has_symbol(value) or isinstance(getattr(kind, "__index__", None), FunctionType)
 
 
-_SYMBOL = re.compile(rf"\b({'|'.join(each.__name__ for each in SYMBOLIC)})\b")
-_PLAIN_NAME = re.compile(rf"\b(int|{'|'.join(each.__name__ for each in SYMBOLIC)})\b")
-_BINDING = re.compile(r"\(\) (got|missing|takes|received) (?!an invalid combination)|keyword arg")
-_ARGUMENT = re.compile(r"argument '.*' .*must be|invalid combination of arguments")
+_SYMBOL = rf"\b({'|'.join(each.__name__ for each in SYMBOLIC)})\b"
+_PLAIN_NAME = rf"\b(int|{'|'.join(each.__name__ for each in SYMBOLIC)})\b"
+_BINDING = r"\(\) (got|missing|takes|received) (?!an invalid combination)|keyword arg"
+_ARGUMENT = r"argument '.*' .*must be|invalid combination of arguments"
 _FIXED = "call it on both sides of an `if`, with True and with False"
 _OWN_METHOD = (
     "give the class a method of another name that returns it, if obj.holds(): …, xs[obj.place()]"

@@ -25,7 +25,7 @@ LONGEST = 1000
 """Characters that somebody reads."""
 WHOLE = sys.maxsize
 
-_PRIMARY = re.compile(r"[A-Za-z_]\w*(\.\w+(\(\))?|\[[^\[\]]*\])*")
+_PRIMARY = r"[A-Za-z_]\w*(\.\w+(\(\))?|\[[^\[\]]*\])*"
 
 
 def show(
@@ -114,7 +114,7 @@ class _Python:
         if text is None and isinstance(atom, Symbol):
             text = atom.name
         if text is not None:
-            return text, _ATOM if _PRIMARY.fullmatch(text) else _OR
+            return text, _ATOM if re.fullmatch(_PRIMARY, text) else _OR
         if atom.kind in ("max", "min"):
             return f"{atom.kind}({', '.join(self.write(x)[0] for x in atom.args)})", _ATOM
         above = self.enclose(_PRODUCT, *self.write(atom.args[0]))

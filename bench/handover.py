@@ -13,10 +13,13 @@ process; a figure is the least processor time of a side's turns.
     functional  the same and run_decompositions(), whose program is what ours is
 
 Every side has exported something before. With `--cold` each is measured in processes of their own,
-where imports count; lostwax has bytecode there, as pip leaves it. The bars: to_torch at most 3
-times our export, each; torch alone over both of ours at least 12 in the median and 6 for each; cold
-at least 4 in the median. Exits with 1 when one is missed, or when one of ours fails. Where
-torch.export fails, the first bar counts alone.
+where imports count; lostwax has bytecode there, as pip leaves it. "imports" is what a first
+`FakeTensorMode(shape_env=ShapeEnv())` takes in such a process: sympy, torch._dynamo and more, which
+both sides need, and whoever takes a program; "less these" compares without.
+
+The bars: to_torch at most 3 times our export, each; torch alone over both of ours at least 12 in
+the median and 6 for each; cold at least 4 in the median. Exits with 1 when one is missed, or when
+one of ours fails. Where torch.export fails, the first bar counts alone.
 """
 
 from __future__ import annotations
@@ -169,15 +172,20 @@ def measure_here(side: str, name: str, dynamic: bool) -> float:
     start = time.process_time()
     if side == "ours":
         handed(ours(call, dynamic))
-    else:
+    elif side == "torch":
         theirs(call, dynamic)
+    else:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        FakeTensorMode(shape_env=ShapeEnv())
     return time.process_time() - start
 
 
 def measure_cold(name: str, dynamic: bool, folder: Path, rounds: int) -> dict[str, float]:
     paths = [str(folder), str(cold.ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    found: dict[str, list[float]] = {"ours": [], "torch": []}
+    found: dict[str, list[float]] = {"ours": [], "torch": [], "imports": []}
     for side in list(found) * rounds:
         order = json.dumps([side, name, dynamic])
         command = [sys.executable, "-P", "-W", "ignore", "-m", "bench.handover", "--measure", order]
@@ -191,15 +199,18 @@ def measure_cold(name: str, dynamic: bool, folder: Path, rounds: int) -> dict[st
 
 def run_cold(names: list[str], rounds: int) -> int:
     speeds = []
-    print(f"{'ms, first of a process':<36}{'ours':>10}{'torch':>10}{'torch/ours':>12}")
+    head = f"{'ms, first of a process':<36}{'ours':>10}{'torch':>10}{'imports':>10}"
+    print(head + f"{'torch/ours':>12}{'less these':>12}")
     with tempfile.TemporaryDirectory() as folder:
         cold.copy_with_bytecode(Path(folder))
         for name, dynamic in ((n, d) for n in names for d in (False, True)):
             found = measure_cold(name, dynamic, Path(folder), rounds)
             text = f"{Row(name, dynamic).title:<36}{1e3 * found['ours']:>10.0f}"
             if "torch" in found:
-                speeds.append(found["torch"] / found["ours"])
-                text += f"{1e3 * found['torch']:>10.0f}{speeds[-1]:>11.1f}×"
+                mine, peer, imports = found["ours"], found["torch"], found["imports"]
+                speeds.append(peer / mine)
+                text += f"{1e3 * peer:>10.0f}{1e3 * imports:>10.0f}{speeds[-1]:>11.1f}×"
+                text += f"{(peer - imports) / (mine - imports):>11.1f}×"
             print(text, flush=True)
     median = statistics.median(speeds) if speeds else 0.0
     held = median >= COLD_BAR

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.utils._pytree as pytree
 
 from lostwax.fake import FakeTensor
 from lostwax.interop.graphs import PeerGraphs
@@ -63,7 +64,7 @@ def build_program(
         _constants=_hand_over(constants, values),
         _range_constraints=numbers.ranges,
         _module_call_graph=calls,
-        _example_inputs=program.example_inputs,
+        _example_inputs=_hand_over_example(program.example_inputs, values),
         _verifiers=[_verifier(program.dialect)],
         _guards_code=guards,
     )
@@ -97,10 +98,17 @@ def _hand_over(held: Mapping[str, Any], values: PeerValues) -> dict[str, Any]:
 
 
 def _make_fake(value: FakeTensor, values: PeerValues) -> Any:
-    made = values.fake(value)
+    made = values.fake(value, is_state=True)
     if getattr(value, "_is_param", False):
-        return torch.nn.Parameter(made, requires_grad=value.requires_grad)
+        made._is_param = True  # as `Parameter` does it, which asks a mode of the caller's
     return made
+
+
+def _hand_over_example(example: Any, values: PeerValues) -> Any:
+    """The arguments of the example: fakes, which torch could not save, become torch's."""
+    if not any(isinstance(leaf, FakeTensor) for leaf in pytree.tree_leaves(example)):
+        return example
+    return pytree.tree_map_only(FakeTensor, partial(values.fake, is_state=True), example)
 
 
 class _Signature:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import operator
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx.immutable_collections import immutable_dict, immutable_list
@@ -86,7 +88,7 @@ def read_program(program: torch.export.ExportedProgram) -> ExportedProgram:
             *(reading, plain, values.symbols, made, graph.renamed),
             *(signature, calls, state, constants),
         )
-    ours.example_inputs = program.example_inputs
+    ours.example_inputs = values.example(program.example_inputs)
     return ours
 
 
@@ -144,6 +146,9 @@ def _read_call(entry: Any, signature: ExportGraphSignature) -> ModuleCallEntry:
 # ------------------------------------------------------------------------------------------ values
 
 
+_OF_DATA = re.compile(r"u\d+", re.ASCII)
+
+
 class _ReadValues:
     """Values of one program: torch's fakes and symbolic numbers as ours. Each distinct expression
     is read once."""
@@ -153,7 +158,10 @@ class _ReadValues:
         self._mode = FakeTensorMode(shape_env=self._env)
         envs = _find_environments(graph)
         defined = [each for env in envs for each in getattr(env, DEFINITIONS, ())]
-        self.symbols = SymbolReader(self._env, ranges, _find_hints(envs), {}, defined)
+        # Symbols of data are made in the order of their numbers, which texts show.
+        numbers = sorted(int(name[1:]) for name in ranges if _OF_DATA.fullmatch(name))
+        texts = [f"Symbol('u{number}', integer=True)" for number in numbers]
+        self.symbols = SymbolReader(self._env, ranges, _find_hints(envs), {}, defined, texts)
         self._read: dict[Any, Any] = {}
         self._sources: dict[Any, Any] = {}
 
@@ -180,6 +188,14 @@ class _ReadValues:
         if isinstance(value, torch.nn.Parameter):
             made._is_param = True
         return made
+
+    def example(self, given: Any) -> Any:
+        """The arguments of the example: torch's fakes become ours."""
+        from torch._subclasses import FakeTensor as PeerTensor
+
+        if not any(isinstance(leaf, PeerTensor) for leaf in pytree.tree_leaves(given)):
+            return given
+        return pytree.tree_map_only(PeerTensor, self._tensor, given)
 
     def _tensor(self, value: torch.Tensor) -> FakeTensor:
         if value.layout is not torch.strided or value.dtype not in _DTYPES:

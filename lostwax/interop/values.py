@@ -33,10 +33,6 @@ class PeerValues:
             allow_fallback_kernels=False, allow_non_fake_inputs=True, shape_env=numbers.env
         )
         self._class: Any = PeerTensor
-        self._refuse_memory: Any = torch._C._set_throw_on_mutable_data_ptr
-        self._guard_memory = self._refuse_memory
-        if self.mode._allow_unsafe_data_ptr_access:
-            self._guard_memory = torch._C._set_warn_deprecated_on_mutable_data_ptr
         self._symbolic: dict[Any, torch.Tensor] = {}
         """One tensor of each symbolic type: sizes that vary are dear to set."""
         self._attributes: dict[torch.device, tuple[torch.device, dict[str, Any]]] = {}
@@ -50,7 +46,7 @@ class PeerValues:
             return type(value)([self.value(each) for each in value])
         return self._numbers.number(value) if isinstance(value, SYMBOLIC) else value
 
-    def fake(self, value: FakeTensor) -> Any:
+    def fake(self, value: FakeTensor, is_state: bool = False) -> Any:
         t = value.fake_type
         with torch._C._DisableTorchDispatch():  # a mode of the caller's is not asked
             bare = self._like(t) if t.is_symbolic else _new(t, t.size, t.stride, t.offset)
@@ -65,8 +61,14 @@ class PeerValues:
             dispatch_device=True,
             device_for_backend_keys=device,
         )
-        # Memory of varying size is lent: where it is asked for, torch would end the process.
-        (self._refuse_memory if t.is_symbolic else self._guard_memory)(made)
+        # As in torch's own programs, nobody gets the memory of what a node gives: where sizes vary,
+        # it is lent; and `copy.deepcopy` of it would copy the mode, too, whose weak references
+        # then free twice what they refer to. Weights are copied with the program.
+        guards: Any = torch._C
+        if is_state and self.mode._allow_unsafe_data_ptr_access:
+            guards._set_warn_deprecated_on_mutable_data_ptr(made)
+        else:
+            guards._set_throw_on_mutable_data_ptr(made)
         made.__dict__.update(attributes)
         return made
 

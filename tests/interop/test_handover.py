@@ -344,12 +344,78 @@ def test_values_are_fakes_as_torch_makes_them(dynamic: bool) -> None:
         assert str(one.untyped_storage().nbytes()) == str(two.untyped_storage().nbytes())
         with one.fake_mode:
             assert str((one * 2).add_(1).t().shape) == str(two.t().shape)
-    if dynamic:  # memory of a size that varies is lent: to touch it ended the process
-        with pytest.raises(RuntimeError, match="Cannot access data pointer of Tensor"):
-            values[-1].data_ptr()
-    else:
-        assert copy.deepcopy(values[-1]).shape == (5, 8)
+    with pytest.raises(RuntimeError, match="Cannot access data pointer of Tensor"):
+        values[-1].data_ptr()
     assert type(copy.deepcopy(made)) is type(made)
+
+
+def test_a_copy_after_unflatten_is_refused_as_of_torchs_own() -> None:
+    """torch's `unflatten` leaves values with the program. Copied, they freed memory twice."""
+    module, args = nn.Sequential(nn.Linear(4, 8), nn.ReLU()), (torch.randn(5, 4),)
+    for made in (to_torch(lostwax.export(module, args)), torch.export.export(module, args)):
+        made.run_decompositions()
+        torch.export.unflatten(made)(*args)
+        with pytest.raises(RuntimeError, match="Cannot access data pointer of Tensor"):
+            copy.deepcopy(made)
+
+
+@pytest.mark.parametrize("trainable", [False, True])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_weights_that_are_fakes(trainable: bool, dynamic: bool) -> None:
+    """Under a mode of the caller's, too, which was asked to make them parameters."""
+    shapes = ({0: lostwax.Dim("batch")},) if dynamic else None
+    with lostwax.FakeTensorMode():
+        module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU()).to("cuda").eval()
+        module.requires_grad_(trainable)
+        args = (torch.randn(2, 4, device="cuda"),)
+        program = lostwax.export(module, args, dynamic_shapes=shapes)
+        made = to_torch(program)
+    made.validate()
+    check_way_back(program, made)
+    weight = made.state_dict["0.weight"]
+    assert isinstance(weight, nn.Parameter)
+    assert (weight.device.type, weight.requires_grad) == ("cuda", trainable)
+    assert type(weight) is type(made.graph.find_nodes(op="placeholder")[0].meta["val"])
+    (example,) = made.example_inputs[0]
+    assert type(example) is type(weight)
+    assert isinstance(from_torch(made).example_inputs[0][0], lostwax.FakeTensor)
+    assert copy.deepcopy(made).state_dict["0.weight"].shape == (4, 4)
+    if not trainable:  # else torch ends the process, as of its own program: there is no CUDA
+        from_torch(made.run_decompositions()).validate()
+
+
+def test_a_program_with_tangents_is_saved_by_torch() -> None:
+    """Its example has fakes: nobody has made tangents."""
+    layer, x = nn.Linear(4, 3), torch.randn(5, 4, requires_grad=True)
+    program = lostwax.export_joint(layer, (x,), tangents=True)
+    made = to_torch(program)
+    check_way_back(program, made)
+    file = io.BytesIO()
+    torch.export.save(made, file)
+    loaded = torch.export.load(io.BytesIO(file.getvalue()))
+    tangent = torch.randn(5, 3)
+    state = (layer.weight.detach(), layer.bias.detach())
+    for each in (made, loaded):
+        kinds = [spec.kind.name for spec in each.graph_signature.output_specs]
+        named = dict(zip(kinds, each.graph_module(*state, x.detach(), tangent), strict=False))
+        assert_same(named["GRADIENT_TO_USER_INPUT"], tangent @ layer.weight)
+
+
+class Grows(nn.Module):
+    def forward(self, x, n):
+        for _ in range(n.item()):
+            x = torch.cat([x, x[-1:] * 2])
+        return x
+
+
+def test_symbols_of_data_are_in_order() -> None:
+    """`u1 < u0` came back as `u0 > u1`."""
+    program = lostwax.export(Grows(), (torch.ones(2, 3), torch.tensor(3)))
+    made = to_torch(program)
+    check_way_back(program, made)
+    for n in (0, 1, 4):
+        args = (torch.randn(2, 3), torch.tensor(n))
+        assert_same(made.module()(*args), Grows()(*args))
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -19,6 +19,7 @@ import contextlib
 import decimal
 import enum
 import fractions
+import functools
 import io
 import itertools
 import json
@@ -157,7 +158,10 @@ def _plain_map(function: Any, rows: Tensor, *others: Any) -> Any:
 
 _KNOWN = {
     **{each.__name__: each for each in (Box, Pair, Mode, Flags, Color, Count)},
-    **{each.__name__: each for each in (contextlib, itertools, json, math, operator, statistics)},
+    **{
+        each.__name__: each
+        for each in (contextlib, functools, itertools, json, math, operator, statistics)
+    },
     "torch": torch,
     "np": np,
     "Fraction": fractions.Fraction,

@@ -16,6 +16,10 @@ and a tensor. A line `...` is a block of statements. Must not run anything.
     operators   torch.cond and its like over closures, and the gradients through them
     errors      exceptions that data raise, and the module catches
     pinned      numbers of rows that data decide, and that are known inside of a branch
+    beside      `and` and `or` whose sides append and pop
+    memos       functions with a cache, and what users keep in its place
+    unwinding   exceptions of all classes, and what `finally` and `with` do about them
+    iterators   iterators that sides advance, and generators that are left
 """
 
 from __future__ import annotations
@@ -453,6 +457,175 @@ def checked(t):
         ),
         results=("m", "c", "e", "g", "e.t().numel()"),
         helpers="def count(t):\n    return t.reshape(-1).shape[0] + t.shape[0] * 10\n",
+    ),
+    "beside": Kind(
+        first=("q = [1.0, 2.0, 3.0, 4.0]", "s = [x]", "w = {'n': 0}"),
+        conditions=(
+            "<c> and q.append(1.0) is None", "<c> or q.append(2.0)", "<c> and len(q) > 1 and q.pop() > 2", "<c> or (q and q.pop() < 3)", "not (<c> and q.append(5.0))",
+            "<c> and put(q, 1.0) and <c>", "put(q, 2.0) and <c> and put(q, 3.0)", "<c> or put(s, y)", "(put(q, 1.0) if <c> else put(q, 2.0) and put(q, 3.0))", "<c> and (m := len(q)) > 2",
+            "any(put(q, 1.0) for t in x if t > 0)", "all(t > 0 and put(q, 1.0) for t in x)", "0 < x[0] < (q.append(1.0) or y[0])", "len(q) > 3 and <c> and q.pop(0)", "<c> or w.pop('k', None)", "<c> and w.setdefault('k', 1)",
+            "<c> and bump(w) > 1", "bump(w) and <c>", "<c> or not put(q, 7.0)", "(<c> or put(q, 1.0)) and (<c> or put(q, 2.0))", "sum(put(q, 1.0) for t in (x, y) if t.sum() > 0) > 1", "len(s) > 1 and s.pop().sum() > 0", "<c> and not s.append(z)",
+        ),
+        values=(
+            "x * len(q)", "x + (q[-1] if q else 0)", "y + sum(q)", "(x if <c> and put(q, 1.0) else y) + len(q)", "x * (<c> and len(q))", "s[-1] + x", "torch.stack(s).sum(0)", "x + w['n']", "x + bump(w)", "x * (len(q) > 2 or <c>)",
+            "(<c> and x) if <c2> else y", "x + (len(q) if <c> or q.append(1.0) else 0)",
+        ),
+        statements=(
+            "<c> and q.append(1.0)", "<c> or q.append(2.0)", "<c> and q and q.pop()", "x = x + 1 if <c> and put(q, 1.0) else x - len(q)", "if <c> and put(q, 4.0):\n    ...\nelse:\n    ...", "if <c> or put(q, 4.0): ...",
+            "while len(q) > 2 and <c>:\n    q.pop()", "while q and q.pop() > 2: x = x + 1", "for <own> in (1, 2):\n    <c> and put(q, <own>)", "assert q or not q.append(1.0)", "q = q[1:] if <c> and len(q) > 1 else q + [1.0]",
+            "if not q or (<c> and q.pop()): y = y + len(q)", "<own> = <c> and put(s, x)\nx = x + len(s)", "bump(w) if <c> and bump(w) else put(q, 1.0)", "q.append(1.0) if <c> else q.pop() if q else None", "n = n + (put(q, 1.0) if <c> else 0)",
+            "<own> = [put(q, 1.0) for t in x if t > 0]\nx = x + len(q)", "x = x + sum(1 for t in x if t > 0 or put(q, 1.0))", "d['k'] = <v> if <c> and put(q, 1.0) else d['k']", "if <c> and (m := len(q)) > 1: x = x + m", "l.append(y) if <c> and put(q, 1.0) else put(l, x)", "w['n'] = len(q) if <c> or put(q, 1.0) else 9",
+        ),
+        results=("len(q)", "w['n']", "sum(q)"),
+        helpers="def put(q, v):\n    q.append(v)\n    return True\n\ndef bump(w):\n    w['n'] += 1\n    return w['n']\n",
+    ),
+    "memos": Kind(
+        first=(
+            "m = [1]", "g = functools.lru_cache(None)(lambda k: m.append(k) or k)", "h = functools.lru_cache(2)(lambda k: m.append(k) or k + len(m))", "c = functools.cache(lambda k: k * 2 + 1)", "r = functools.lru_cache(4)(lambda k: torch.arange(2.0) * k)",
+            "e = Lazy(m)", "u = memo(lambda k: m.append(k) or k)", "a = functools.lru_cache(None, typed=True)(lambda k, j=2: [k, j, m[0]])",
+        ),
+        conditions=("g(1) == 1 and <c>", "<c> and g(2)", "<c> or h(1) > 1", "len(m) > 2", "c(1) > 2 and <c>", "u(1) and <c>", "<c> and e.p", "r(1)[1] > x[0]", "<c> and a(1)[0] == 1"),
+        values=(
+            "x * g(1)", "x + g(2)", "x + h(1)", "y * h(2)", "y + h(3)", "x * c(1)", "x - c(2)", "x * r(2)", "y + r(1)", "x + len(m)", "x + u(1)", "y + u(2)", "x * e.p", "x + a(1)[1]", "x + sum(a(1, j=3))", "x * fib(4)", "y + fib(2)", "x + rows(2)", "y * rows(1)",
+            "x * self.scaled(x).sum()", "<v> + e.n", "x + g.__wrapped__(3)", "(x if <c> else r(2)) + g(1)",
+        ),
+        statements=(
+            "g(1)", "h(1)", "h(2)", "h(3)", "u(1)", "e.p", "c(1)", "a(1)", "a(1).append(7)", "r(2)", "m[0] = 5", "m[0] = len(m)", "g.cache_clear()", "if <c>:\n    g(1)\n    ...", "if <c>: h(1)\nelse: h(2)", "x = x + r(2) if <c> else x - r(2)", "for <own> in (1, 2):\n    if <c>: x = x + g(<own>)",
+            "r(1).add_(1)", "if <c>: r(1).mul_(2)", "for <own> in x:\n    if <own> > 0: x = x + c(1)", "while x.sum() < 3:\n    x = x + c(1)", "while x.sum() < 3:\n    x = x + g(1)", "z = rows(2)", "<own> = rows(2)\nif <c>: <own> = <own> + 1\nx = x + <own>", "if <c>: e = Lazy(m)", "if <c>: del e.p" , "x = x + fib(3)", "b.v = r(1) if <c> else b.v",
+            "<own> = a(1)\nif <c>: <own>.append(3)\nx = x + len(a(1))", "if <c>: c = functools.cache(lambda k: k + 3)",
+        ),
+        results=("len(m)", "e.n", "sum(m)"),
+        helpers="""
+@functools.cache
+def fib(n):
+    return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+@functools.lru_cache(8)
+def rows(n):
+    return torch.ones(2) * n
+
+def memo(function):
+    seen = {}
+
+    def call(k):
+        if k not in seen:
+            seen[k] = function(k)
+        return seen[k]
+
+    return call
+
+class Lazy:
+    def __init__(self, m):
+        self.m, self.n = m, 0
+
+    @functools.cached_property
+    def p(self):
+        self.m.append(1)
+        self.n += 1
+        return 3
+""",
+    ),
+    "unwinding": Kind(
+        first=("log = []",),
+        values=("x * risky(<t>, log)", "x + guarded(<t>, log)", "x + len(log)", "y + swallow(<t>, log)", "x * safe(<t>)"),
+        conditions=("len(log) > 1", "guarded(<t>, log) > 1", "safe(<t>) > 1"),
+        statements=(
+            "try:\n    if <c>: raise Stop\n    ...\nexcept Stop:\n    ...", "try:\n    if <c>: raise Stop(2.0)\n    ...\nexcept BaseException as error:\n    x = x + len(error.args)", "try:\n    if <c>: raise KeyboardInterrupt\n    ...\nexcept KeyboardInterrupt:\n    ...",
+            "try:\n    if <c>: raise GeneratorExit\n    log.append(1)\nexcept BaseException:\n    log.append(2)\n    log.append(3)", "try:\n    if <c>: raise SystemExit\n    ...\nfinally:\n    log.append(1)", "try:\n    ...\nfinally:\n    if <c>: x = x + 1",
+            "try:\n    if <c>: raise ValueError(<v>)\n    ...\nexcept ValueError as error:\n    y = error.args[0] + 1", "try:\n    if <c>: raise ValueError\n    if <c>: raise Stop\n    ...\nexcept ValueError:\n    ...\nexcept Stop:\n    ...\nelse:\n    ...\nfinally:\n    log.append(0)",
+            "try:\n    try:\n        if <c>: raise Stop\n        ...\n    finally:\n        log.append(4)\nexcept Stop:\n    ...", "try:\n    try:\n        if <c>: raise ValueError\n    except ValueError:\n        if <c>: raise Stop\n        log.append(1)\nexcept Stop:\n    ...",
+            "for <own> in range(2):\n    try:\n        if <c>: break\n        ...\n    finally:\n        log.append(<own>)", "for <own> in range(2):\n    try:\n        if <c>: continue\n        x = x + 1\n    finally:\n        y = y + 1", "for <own> in x:\n    try:\n        if <own> > 1: raise Stop\n        log.append(1)\n    except Stop:\n        x = x * 2",
+            "with Noting(log) as <own>:\n    if <c>: raise Stop\n    ...", "with Noting(log):\n    ...\n    if <c>: raise ValueError", "with contextlib.suppress(Stop):\n    log.append(1)\n    if <c>: raise Stop\n    log.append(2)", "with contextlib.ExitStack() as <own>:\n    if <c>: <own>.callback(log.append, 1)\n    <own>.callback(log.append, 2)", "with noting(log):\n    if <c>: raise Stop",
+            "x = x + guarded(x, log)", "try:\n    x = x + risky(y, log)\nexcept Stop:\n    x = x - 1", "while x.sum() < 4:\n    try:\n        x = x + 1\n        if <c>: break\n    finally:\n        y = y + 1", "try:\n    assert <c>, 'no'\nexcept AssertionError as error:\n    x = x + len(str(error))",
+            "try:\n    if <c>: raise Stop from ValueError(1)\nexcept Stop as error:\n    x = x + (error.__cause__ is not None)", "<own> = None\ntry:\n    if <c>: raise Stop\nexcept Stop as error:\n    <own> = error\nx = x + (<own> is None)",
+        ),
+        results=("len(log)",),
+        helpers="""
+class Stop(BaseException):
+    pass
+
+class Noting:
+    def __init__(self, log):
+        self.log = log
+
+    def __enter__(self):
+        self.log.append(10)
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.log.append(20 if kind is None else 30)
+        return True
+
+@contextlib.contextmanager
+def noting(log):
+    log.append(5)
+    try:
+        yield
+    except Stop:
+        log.append(6)
+        log.append(7)
+    finally:
+        log.append(8)
+
+def risky(t, log):
+    try:
+        if t.sum() > 1:
+            raise Stop
+        return 2.0
+    finally:
+        log.append(1)
+
+def guarded(t, log):
+    try:
+        return risky(t, log)
+    except Stop:
+        log.append(2)
+        return 3.0
+
+def swallow(t, log):
+    for i in range(2):
+        try:
+            if t[i] > 0:
+                return 1.0
+        finally:
+            log.append(i)
+            if t[0] > 2:
+                continue
+    return 5.0
+
+def safe(t):
+    try:
+        if t.sum() > 0:
+            return 1.0
+    finally:
+        if t[0] > 1:
+            return 4.0
+    return 2.0
+""",
+    ),
+    "iterators": Kind(
+        first=("it = iter([1.0, 2.0, 3.0, 4.0, 5.0])", "log = []", "g = steps(log)", "k2 = itertools.count(1)", "e = enumerate([3.0, 4.0, 5.0])", "cy = itertools.cycle([1.0, 2.0])"),
+        values=(
+            "x + next(it, 9.0)", "x * next(k2)", "y + next(cy)", "x + next(g, 7.0)", "x + next(e, (0, 6.0))[1]", "x + len(log)", "x + sum(it)", "y + len(list(it))", "x + sum(itertools.islice(k2, 2))", "x + sum(t for t in it if t > 2)", "x + next((t for t in it if t > 3), 0.0)", "x + sum(i * t for i, t in zip(it, (1.0, 2.0)))",
+            "x + g.send(None)", "y + max(itertools.takewhile(lambda t: t < 3, it), default=0.0)", "x + (next(it, 1.0) if <c> else next(it, 2.0))",
+        ),
+        conditions=("next(it, 0.0) > 2", "<c> and next(it, 0.0) > 1", "<c> or next(k2) > 2", "next(k2) % 2 == 0", "3.0 in it", "any(t > 2 for t in it)"),
+        statements=(
+            "if <c>: next(it, None)", "if <c>: next(k2)", "if <c>:\n    next(g, None)\n    ...", "if <c>: next(cy)", "for <own> in it:\n    if <c>: break\n    x = x + <own>", "for <own>, t in enumerate(x):\n    if t > 0: x = x + next(it, 0.0)", "for <own>, t in zip(x, it):\n    if <own> > 0: break\n    y = y + t",
+            "for <own> in g:\n    if <c>: break\n    x = x + <own>", "for <own> in steps(log):\n    if <c>: break", "for <own>, t in zip(it, (1.0, 2.0)):\n    x = x + <own> * t", "for <own> in itertools.islice(it, 2):\n    x = x * <own>", "g.close()", "if <c>: g.close()", "it = iter([7.0, 8.0]) if <c> else it", "it = itertools.chain(it, [6.0])",
+            "it = iter(list(it))", "while next(it, 0.0) > 2: x = x + 1", "while x.sum() < 4: x = x + next(k2)", "for <own> in x:\n    if <own> > 0: next(k2)", "for <own> in iter(lambda: next(k2), 4):\n    x = x + <own>", "<own>, *rest = it\nx = x + len(rest)\nit = iter([1.0, 2.0])", "for <own> in e:\n    if <c>: break\nelse:\n    x = x + 1", "a1, a2 = itertools.tee(x)\nif <c>: next(a1)\nx = x + next(a1) + next(a2)",
+            "for <own> in reversed([1.0, 2.0, 3.0]):\n    if <c>: break\n    x = x + <own>", "<own> = map(lambda t: t * 2, it)\nif <c>: next(<own>, 0.0)\nx = x + next(<own>, 5.0)", "<own> = (t for t in x if t > 0)\nx = x + next(<own>, y[0])", "<own> = iter({'a': 1.0, 'b': 2.0}.items())\nif <c>: next(<own>)\nx = x + next(<own>)[1]",
+        ),
+        results=("len(log)", "next(it, 11.0)", "next(k2)"),
+        helpers="""
+def steps(log):
+    try:
+        for i in range(4):
+            log.append(i)
+            yield float(i)
+    finally:
+        log.append(9)
+""",
     ),
 }  # fmt: skip
 

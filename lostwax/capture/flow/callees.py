@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import sys
 from collections.abc import Callable
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -119,6 +120,22 @@ def _make_number(kind: Any, /, *args: Any, **options: Any) -> Any:
     return number if isinstance(number, torch.SymInt) else torch.sym_int(number)
 
 
+# ------------------------------------------------------------------------------ a function's own
+
+
+def _list_variables() -> dict[str, Any]:
+    """`locals`, without those that hooks have beside the user's: their names have a space."""
+    return {name: v for name, v in sys._getframe(1).f_locals.items() if " " not in name}
+
+
+def _list_own(original: Any, /, *args: Any) -> Any:
+    """`vars` or `dir`."""
+    if args:
+        return original(*args)
+    found = {name: v for name, v in sys._getframe(1).f_locals.items() if " " not in name}
+    return found if original is vars else sorted(found)
+
+
 # ------------------------------------------------------------------ functions that are given others
 
 
@@ -168,6 +185,8 @@ _FUNCTIONS = _by_identity(
         sorted: _StandIn(_take_key(stand_ins.order_values)),
         len: _StandIn(_count),
         list: _StandIn(_copy, takes_original=True),
+        locals: _StandIn(_list_variables),
+        **dict.fromkeys((vars, dir), _StandIn(_list_own, takes_original=True)),
         int: _StandIn(_make_number, takes_original=True),
         float: _StandIn(_make_number, takes_original=True),
         **{

@@ -102,7 +102,8 @@ def find_change(place: Any, before: Any) -> tuple[Any] | None:
     now = read(place)
     if type(place) is Fixed:
         pairs = zip(now.held, before.held, strict=True)
-        return None if all(a is b or stands_for(a, b) for a, b in pairs) else (None,)
+        is_same = all(a is b or stands_for(a, b) for a, b in pairs)
+        return None if is_same and now.shows_as(before) else (None,)
     is_whole = type(before) in (dict, Values) and len(now) == len(before)
     if is_whole and all(map(is_, _flatten(now), _flatten(before))):
         return None  # nearly always

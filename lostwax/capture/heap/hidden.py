@@ -131,9 +131,13 @@ class Fixed(NamedTuple):
 
     owner: Any
     names: tuple[str, ...]
+    """Its class, the defaults of a function (and which code it has), …"""
 
     def read(self) -> Look:
-        return Look(b"", None, *[_find(self.owner, name) for name in self.names])
+        code = self.owner.__code__ if self.names is DEFAULTS else None
+        # A capture puts copies of its own in the place of a function's code.
+        shown = None if code is None else (code.co_filename, code.co_firstlineno, code.co_qualname)
+        return Look(b"", shown, *[_find(self.owner, name) for name in self.names])
 
     def write(self, content: Look) -> None:
         """Put back what was read."""
@@ -146,7 +150,7 @@ class Fixed(NamedTuple):
 
     def describe(self, owner: str) -> str:
         """The name of this place, given the name of its owner."""
-        what = {CLASS: "class", DEFAULTS: "defaults"}.get(self.names, "content")
+        what = {CLASS: "class", DEFAULTS: "defaults or the code"}.get(self.names, "content")
         return f"the {what} of {owner}"
 
 
@@ -176,10 +180,13 @@ class Look:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Look) or len(self.held) != len(other.held):
             return False
-        is_alike = (self._content, self._shown) == (other._content, other._shown)
-        return is_alike and all(map(is_, self.held, other.held))
+        return self.shows_as(other) and all(map(is_, self.held, other.held))
 
     __hash__ = None  # type: ignore[assignment]
+
+    def shows_as(self, other: Look) -> bool:
+        """Is what is in it the same, beside the objects?"""
+        return (self._content, self._shown) == (other._content, other._shown)
 
 
 def _is_threading_object(owner: Any) -> bool:

@@ -26,7 +26,7 @@ from lostwax.cache import PerClass
 from lostwax.capture.heap.cached import ResultCache
 from lostwax.capture.heap.contents import find_change, key_of, read, read_cell
 from lostwax.capture.heap.edges import METHODS, OPENERS, extra_parts, open_value
-from lostwax.capture.heap.hidden import CALLS, CLASS, DEFAULTS, Fixed, OpaqueState
+from lostwax.capture.heap.hidden import CALLS, DEFAULTS, Fixed, OpaqueState
 from lostwax.capture.heap.holders import (
     CONTAINERS,
     MISSING,
@@ -345,7 +345,7 @@ def _describe(name: str, place: Any, key: Any) -> str:
     if type(place) is TensorAttributes:
         return f"{key}, an attribute of a tensor"
     if type(place) is Fixed:
-        return f"the {'class' if place.names is CLASS else 'defaults'} of {name}"
+        return name  # which says it
     is_of_module = type(place) is NamedAttributes and key != name
     return f"{key} of {name}" if is_of_module else name
 

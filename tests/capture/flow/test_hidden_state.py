@@ -105,6 +105,14 @@ def set_defaults(_: Any) -> None:
     scale.__defaults__ = (5.0,)
 
 
+def make_function() -> Any:
+    return lambda: 2.0
+
+
+def set_code(function: Any) -> None:
+    function.__code__ = (lambda: 3.0).__code__
+
+
 def set_keywords(_: Any) -> None:
     assert scale.__kwdefaults__ is not None
     scale.__kwdefaults__ = {"more": 5.0}
@@ -166,6 +174,7 @@ EFFECTS: dict[str, tuple[Callable[[], Any], Act, Callable[[Any], Any]]] = {
     "acquire by a condition": (threading.Condition, lambda c: c.acquire(False), lambda _: 1),
     "a class": (Numbers, set_class, lambda held: held.factor),
     "defaults": (lambda: None, set_defaults, lambda _: scale(1)),
+    "its code": (make_function, set_code, lambda held: held()),
     "keyword defaults": (lambda: None, set_keywords, lambda _: scale(1)),
     "gradients": (lambda: None, lambda _: torch.set_grad_enabled(False), lambda _: 1),
 }

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import linecache
 import symtable
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,13 @@ def _make(lines: str, name: str) -> Any:
     source = "def f(x):\n" + "".join(f"    {line}\n" for line in lines.splitlines())
     file = f"/generated/scopes_{name}.py"
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
-    known: dict[str, Any] = {"torch": torch, "contextlib": contextlib, "known": 7, "v": 7}
+    known: dict[str, Any] = {
+        "torch": torch,
+        "contextlib": contextlib,
+        "sys": sys,
+        "known": 7,
+        "v": 7,
+    }
     exec(compile(source, file, "exec"), known)
     return known["f"]
 
@@ -165,3 +172,20 @@ def test_names_are_those_of_pythons_tables(module: Any) -> None:
         assert {*find_stored(node.body)} & own == stored & own
         compared += 1
     assert compared > 9
+
+
+LISTED = (
+    "a = 1\nif x[0] > 0: b = 2\nreturn x * len([k for k in locals() if k in 'ab'])",
+    "a = 1\nif x[0] > 0: a = 2\nelse: b = 3\nreturn x * locals()['a']",
+    "a, b = 1, 2\nif x[0] > 0: b = 3\nreturn x * len(locals())",
+    "a = 1\nif x[0] > 0: a = 2\nwhile x.sum() < 3: x = x + 1\nreturn x * vars()['a']",
+    "a = 1\nif x[0] > 0: c = 2\nelse: c = 1\nreturn x * dir().index('c')",
+    "a = 1\nif x[0] > 0: a = x.sum()\nreturn x + eval('a * 2')",
+    "a = 1\nif x[0] > 0: a = x.sum()\nd = {**locals()}\nreturn d['x'] + d['a']",
+    "a = 1\nif x[0] > 0: a = 2\nreturn x * sys._getframe().f_locals['a']",
+)
+
+
+@pytest.mark.parametrize("number", range(len(LISTED)))
+def test_a_function_that_lists_its_variables_has_them_all(number: int) -> None:
+    _check(LISTED[number], f"listed_{number}")

@@ -36,11 +36,25 @@ def find_nonlocal(function: ast.FunctionDef) -> Names:
     return frozenset(name for node in found for name in node.names)
 
 
+def _lists_variables(block: Iterable[ast.AST]) -> bool:
+    """May it read variables by names that are not in the code?"""
+    nodes = [node for each in block for node in ast.walk(each)]
+    named = {node.id for node in nodes if isinstance(node, ast.Name)}
+    named |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return not _LISTING.isdisjoint(named)
+
+
+_LISTING = frozenset(("locals", "vars", "dir", "eval", "exec", "f_locals"))
+"""All in Python that shows a function its own variables."""
+
+
 class _Liveness:
     def __init__(self, function: ast.FunctionDef) -> None:
         self._function = function
         self._around = find_nonlocal(function)
         self.captured = find_captured(function.body) | self._around
+        lists = _lists_variables(function.body)
+        self._all = frozenset(find_stored(function.body)) if lists else NONE
 
     def go_through(self, block: Sequence[ast.stmt], after: Names, always: Names = NONE) -> Names:
         """The names that are read from a block on, if these are after it. `always`: those which may
@@ -54,31 +68,39 @@ class _Liveness:
             each.live = after | self.captured  # type: ignore[attr-defined]
             one, other = (self.go_through(b, after, always) for b in (each.body, each.orelse))
             one -= getattr(each, "bound", NONE)  # what a pattern sets where the test is true
-            return ((one | other) - find_named(each.test)) | find_loads([each.test])
+            return ((one | other) - find_named(each.test)) | self._find_loads([each.test])
         if isinstance(each, LoopStatement):
             return self._go_through_loop(each, after, always)
         if isinstance(each, ast.Match):
-            found = find_loads([each.subject])
+            found = self._find_loads([each.subject])
             for case in each.cases:
                 read = self.go_through(case.body, after, always)
-                read |= find_loads([case.guard] if case.guard else [])
-                found |= (read - {*find_stored([case.pattern])}) | find_loads([case.pattern])
+                read |= self._find_loads([case.guard] if case.guard else [])
+                found |= (read - {*find_stored([case.pattern])}) | self._find_loads([case.pattern])
             return found | after
         if isinstance(each, (ast.With, ast.AsyncWith)):
             # (The first may catch what the next raises, before that is set.)
             inside = self.go_through(each.body, after, always)
-            return (inside - _find_names([each.items[0].optional_vars])) | find_loads(each.items)
+            return (inside - _find_names([each.items[0].optional_vars])) | self._find_loads(
+                each.items
+            )
         if isinstance(each, ast.Try) or type(each).__name__ == "TryStar":
             return self._go_through_try(each, after, always)
         if isinstance(each, (*FUNCTIONS, ast.ClassDef)):
-            return (after - {each.name}) | find_loads([each])
+            return (after - {each.name}) | self._find_loads([each])
         if isinstance(each, LOOPS):
-            return after | find_loads([each])
-        return (after - find_set(each)) | find_loads([each])
+            return after | self._find_loads([each])
+        return (after - find_set(each)) | self._find_loads([each])
+
+    def _find_loads(self, parts: Iterable[ast.AST]) -> Names:
+        """The names that these read; all, if they list the function's variables."""
+        parts = [*parts]
+        found = frozenset(find_loads(parts))
+        return found | self._all if self._all and _lists_variables(parts) else found
 
     def _go_through_loop(self, loop: LoopStatement, after: Names, always: Names) -> Names:
         stop = frozenset([loop.stop] if loop.stop else [])
-        asked = find_loads([loop.test]) | after
+        asked = self._find_loads([loop.test]) | after
         head = after | stop
         while True:
             entered = self.go_through(loop.body, head, always)
@@ -97,7 +119,7 @@ class _Liveness:
         raised = end
         for handler in each.handlers:
             raised |= self.go_through(handler.body, end, always | end) - {handler.name}
-            raised |= find_loads([handler.type] if handler.type else [])
+            raised |= self._find_loads([handler.type] if handler.type else [])
         inside = self.go_through(each.orelse, end, always | end)
         return self.go_through(each.body, inside, always | raised) | raised
 

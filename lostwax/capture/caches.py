@@ -29,9 +29,10 @@ from torch import nn
 from lostwax.capture.aliasing.input_layouts import LayoutAssumptions
 from lostwax.capture.aliasing.maybe_views import MaybeViews
 from lostwax.capture.heap.cached import ResultCache, is_deeply_fixed, split_key
-from lostwax.capture.heap.contents import key_of
-from lostwax.capture.heap.edges import HOLDERS, is_object, parts
-from lostwax.capture.heap.holders import items
+from lostwax.capture.heap.contents import find_change, list_items, write
+from lostwax.capture.heap.edges import is_object
+from lostwax.capture.heap.holders import Content
+from lostwax.capture.heap.places import Places
 from lostwax.capture.heap.recomputed import find_reach, locate_function
 from lostwax.capture.inputs import CaptureInputs
 from lostwax.capture.state.unkept_changes import note_silent_change
@@ -41,6 +42,7 @@ from lostwax.classes import SYMBOLIC, list_nested
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.identity import Seen
 from lostwax.ir.graph.effects import has_effect
 from lostwax.ir.graph.numbers import number_sources, simplify_number
 from lostwax.ir.trace.log import InnerGraph, Region, Step, Value
@@ -317,37 +319,34 @@ def _make_unknown(tracer: Tracer, kept: FakeTensor) -> FakeTensor:
 
 
 class HeldObjects:
-    """All objects that modules hold, in attributes and in containers there."""
+    """All objects that modules hold, in attributes and deeper."""
 
     def __init__(self, tracer: Tracer, root: nn.Module) -> None:
-        self.places: list[tuple[Any, Any]] = []
-        """The container and key of each object."""
-        self.objects: list[Any] = []
-        self.shape: list[Any] = []
-        """The lengths and keys of all containers."""
-        self._add([*root.modules()])
+        found = Places(Seen(), follows=False)
+        found.add("self", root)
+        found.open_fakes()
+        self._contents: list[tuple[Any, Content]] = []
+        """The places, in the order of the walk, with the keys and values in them."""
+        self._others: list[tuple[Any, Any]] = []
+        """Places without keys, an array or what C keeps, with what was in them."""
+        for _, place, content in found.list_places():
+            pairs = list_items(content)
+            if pairs is None:
+                self._others.append((place, content))
+            elif not isinstance(place, set):
+                self._contents.append((place, pairs))
+            elif any(isinstance(each, torch.Tensor) for each, _ in pairs):
+                raise NotACache("it is in a set")
+        pairs_of_all = [pairs for _, pairs in self._contents]
+        self.objects = [each for pairs in pairs_of_all for _, each in pairs]
+        self.shape = [[key for key, _ in pairs] for pairs in pairs_of_all]
+        """The keys in each place."""
         self.logged = [_as_logged(tracer, each) for each in self.objects]
         """The objects, with tensors as values of the log and symbolic numbers as expressions."""
 
-    def _add(self, left: list[Any]) -> None:
-        seen = set[Any]()
-        left.reverse()
-        while left:
-            value = left.pop()
-            if isinstance(value, set) and any(isinstance(v, torch.Tensor) for v in value):
-                raise NotACache("it is in a set")
-            inner: list[Any] = []
-            for part in parts(value):
-                if isinstance(part, tuple):
-                    inner += part
-                elif key_of(part) not in seen and not isinstance(part, set):
-                    seen.add(key_of(part))
-                    pairs = items(part)
-                    self.places += [(part, name) for name, _ in pairs]
-                    self.objects += [each for _, each in pairs]
-                    self.shape += [len(pairs), *(name for name, _ in pairs)]
-                    inner += [each for _, each in pairs if HOLDERS[type(each)]]
-            left += reversed(inner)
+    def are_others_alike(self) -> bool:
+        """Is the same in the places without keys, still?"""
+        return all(find_change(place, before) is None for place, before in self._others)
 
     def numbers(self) -> Iterator[Any]:
         """The symbolic numbers among the objects."""
@@ -377,10 +376,10 @@ class HeldObjects:
                 return value
             return value._make(new) if hasattr(value, "_make") else tuple(new)
 
-        for (container, key), each in zip(self.places, self.objects, strict=True):
-            new = exchange(each)
-            if new is not each or container[key] is not each:
-                container[key] = new
+        for place, pairs in self._contents:
+            content = [(key, exchange(each)) for key, each in pairs]
+            if find_change(place, content) is not None:
+                write(place, content)
         return exchanged
 
 
@@ -433,8 +432,10 @@ class Numbering:
 
     def are_alike(self, first: HeldObjects, second: HeldObjects) -> bool:
         pairs = zip(first.objects, second.objects, first.logged, second.logged, strict=False)
-        return first.shape == second.shape and all(
-            a is b or self.value_key(x) == self.value_key(y) for a, b, x, y in pairs
+        return (
+            first.shape == second.shape
+            and all(a is b or self.value_key(x) == self.value_key(y) for a, b, x, y in pairs)
+            and first.are_others_alike()
         )
 
     def value_key(self, value: Any) -> Any:

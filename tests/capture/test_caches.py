@@ -3,8 +3,10 @@ nothing reads is left out, everything else is refused."""
 
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -36,6 +38,8 @@ class Block(nn.Module):
         self.none: Any = None
         self.rows = torch.zeros(1)
         self.size: Any = None
+        self.counts = np.zeros(1)
+        self.partial = partial(dict, {"n": 0})
         self.function = forward
 
     def forward(self, x: Tensor) -> Tensor:
@@ -216,6 +220,16 @@ def with_a_count(self: Any, x: Tensor) -> Tensor:
     return in_a_dict(self, x)
 
 
+def with_a_count_in_an_array(self: Any, x: Tensor) -> Tensor:
+    self.counts[0] += 1
+    return in_a_dict(self, x)
+
+
+def with_a_count_in_a_partial(self: Any, x: Tensor) -> Tensor:
+    self.partial.args[0]["n"] += 1
+    return in_a_dict(self, x)
+
+
 def less_random(self: Any, x: Tensor) -> Tensor:
     if self.none is None:
         self.none = self.w * 2
@@ -250,6 +264,8 @@ REFUSED = [
     (written_to, "the next call writes to it"),
     (beside_state, "the program also writes to inputs or other state"),
     (with_a_count, "the next call leaves something else"),
+    (with_a_count_in_an_array, "the next call leaves something else"),
+    (with_a_count_in_a_partial, "the next call leaves something else"),
     (less_random, "the next call computes something else"),
     (fails, "the next call fails: 'on purpose'"),
     (other_gradients, "the next call computes something else"),

@@ -322,6 +322,10 @@ class Places:
             if before is not None and now is not None and now.counts != before.counts:
                 yield self._found[key].name
 
+    def list_places(self) -> list[Place]:
+        """What was found, in the order of the walk; no empty containers."""
+        return [*self._found.values()]
+
     def list_changes(self, since: dict[Any, Any]) -> Iterator[tuple[Any, Place]]:
         """Yield all places that have changed since a look, with what was in them then."""
         for key, place in self._found.items():

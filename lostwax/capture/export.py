@@ -524,16 +524,17 @@ class Capture:
             ),
             example_inputs=(self.args, self.kwargs),
             guards=order_guards([*promises, *guards.on_call]),
-            settings=self._note_asked(),
+            settings=self._note_asked(module),
             training=None if type(self.state.root) is nn.Module else self.state.root.training,
             assumptions=(*self.declared, *assumed, *layouts),
             reads_views=not self.tracer.layout_assumptions.relies_on_view,
         )
 
-    def _note_asked(self) -> Settings:
+    def _note_asked(self, module: torch.fx.GraphModule) -> Settings:
         """How torch was set, and what code was told that asked whether it is exported."""
         told, asked = self.attempt.tells_exporting, (*self.tracer.asked_exporting,)
-        return self.settings._replace(exporting=told, asked=asked)
+        groups = placements.find_groups(module, self.state.wrappers)
+        return self.settings._replace(exporting=told, asked=asked, groups=groups)
 
     def _sort_guards(self) -> SortedGuards:
         unnamed = self.symbols.unnamed if self.symbols else frozenset()

@@ -40,6 +40,15 @@ class Assumption(NamedTuple):
     computed: bool = False
 
 
+class Group(NamedTuple):
+    """A process group of `torch.distributed`."""
+
+    name: str
+    size: int
+    rank: int | None = None
+    """Of the process for which the program is, if it is for one alone."""
+
+
 class Settings(NamedTuple):
     """How torch is set at one time, in one thread; dtypes and devices by their names."""
 
@@ -51,6 +60,8 @@ class Settings(NamedTuple):
     """Was code told that it was being exported, if it asked?"""
     asked: tuple[str, ...] = ()
     """The lines that asked it."""
+    groups: tuple[Group, ...] = ()
+    """The process groups that the program counts on."""
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from lostwax.errors import LoadError
-from lostwax.ir.data import Assumption, Ref, Settings
+from lostwax.ir.data import Assumption, Group, Ref, Settings
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.conditions.answers import ATTRIBUTE, ONE, QUESTIONS, VALUE, is_mode
 from lostwax.ir.signature import InputKind
@@ -53,7 +53,10 @@ def write(program: ExportedProgram, lines: Lines) -> dict[str, Any]:
 def _write_settings(settings: Settings, lines: Lines) -> dict[str, Any]:
     """How torch was set; the lines that asked whether they are exported, as others are told."""
     asked = [lines.write_text(line) for line in settings.asked]
-    return settings._replace(asked=tuple(asked))._asdict()
+    found = settings._replace(asked=tuple(asked))._asdict()
+    if not settings.groups:
+        del found["groups"]
+    return found
 
 
 def _is_plain(parameter: inspect.Parameter) -> bool:
@@ -104,9 +107,16 @@ def _settings(given: Any) -> Settings:
             raise TypeError(f"{dtype!r:.80} is no dtype")
         device = str(torch.device(device))
         asked = tuple(str(line) for line in given.get("asked", ()))
-        return Settings(on, dtype, device, given.get("exporting") is not False, asked)
+        groups = tuple(_group(*each) for each in given.get("groups", ()))
+        return Settings(on, dtype, device, given.get("exporting") is not False, asked, groups)
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise LoadError(f"how torch was set at capture is damaged: {error}") from None
+
+
+def _group(name: Any, size: Any, rank: Any) -> Group:
+    if not isinstance(name, str) or type(size) is not int or type(rank) not in (int, type(None)):
+        raise TypeError(f"{(name, size, rank)!r:.80} is no process group")
+    return Group(name, size, rank)
 
 
 def _is_one(assumption: Assumption) -> bool:

@@ -3,10 +3,12 @@ rank."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -23,6 +25,7 @@ from torch.nn import functional
 
 import lostwax
 from lostwax import Dim
+from lostwax.errors import SettingsError
 from tests.distributed.ranks import reload, run_cases
 
 WIDTH, HEADS, WORDS = 8, 4, 10
@@ -211,9 +214,32 @@ def check(case: Case, mesh: DeviceMesh) -> None:
                 torch.testing.assert_close(each.module()(inputs()), wanted.clone())
 
 
+def check_rank(mesh: DeviceMesh, rank: int) -> None:
+    """A file that another rank has written is refused; so is one for more ranks."""
+    with torch.no_grad():
+        program = lostwax.export(make_mlp(mesh), (vectors(3)(),))
+    files: list[Any] = [None] * dist.get_world_size()
+    mine = io.BytesIO()
+    lostwax.save(program, mine)
+    dist.all_gather_object(files, mine.getvalue())
+    other = lostwax.load(io.BytesIO(files[1 - rank]))
+    with pytest.raises(SettingsError, match=f"shards of rank {1 - rank} .* this is rank {rank}"):
+        other.module()(vectors(3)())
+    loaded = reload(program)
+    assert loaded.settings == program.settings
+    (group,) = loaded.settings.groups
+    loaded.settings = loaded.settings._replace(groups=(group._replace(size=4),))
+    with pytest.raises(SettingsError, match="has 2 ranks, and had 4"):
+        loaded.module()(vectors(3)())
+
+
 def make_cases(rank: int) -> dict[str, Callable[[], None]]:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))
-    return {name: partial(check, each, mesh) for name, each in CASES.items()}
+    runs = {name: partial(check, each, mesh) for name, each in CASES.items()}
+    return {**runs, OF_RANK: partial(check_rank, mesh, rank)}
+
+
+OF_RANK = "a file of another rank"
 
 
 if __name__ == "__main__":

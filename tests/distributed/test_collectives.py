@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import lostwax
 from lostwax import interop
+from lostwax.ir.data import Group
 from tests.distributed import collectives
 from tests.distributed.collectives import CASES, GRADIENTS
 from tests.distributed.ranks import run_ranks
@@ -103,6 +104,15 @@ def test_torch_loads_the_file(tmp_path: Path) -> None:
             assert torch.equal(interop.to_torch(program).module()(given), layer(given))
     (node,) = loaded.graph.find_nodes(op="call_function", target=raw.all_reduce.default)
     assert node.args[1:] == ("sum", "0")
+
+
+def test_without_a_process_group() -> None:
+    program = lostwax.export(reduced, (x,))
+    assert program.settings is not None
+    assert program.settings.groups == (Group("0", 1),)
+    program.settings = program.settings._replace(groups=(Group("there is none", 1),))
+    with pytest.raises(lostwax.errors.SettingsError, match="init_process_group"):
+        program.module()(x)
 
 
 def test_passes_keep_collectives() -> None:

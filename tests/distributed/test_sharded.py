@@ -6,7 +6,7 @@ import pytest
 
 from tests.distributed import sharded
 from tests.distributed.ranks import run_ranks
-from tests.distributed.sharded import CASES
+from tests.distributed.sharded import CASES, OF_RANK
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
     return run_ranks(sharded.__spec__.name, tmp_path_factory.mktemp("ranks"))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, OF_RANK])
 def test_two_processes(name: str, told: list[dict[str, str]]) -> None:
     for rank, found in enumerate(told):
         assert not found[name], f"rank {rank}: {found[name]}"

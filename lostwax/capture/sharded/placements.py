@@ -9,15 +9,19 @@ has.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from lostwax import torch_version
 from lostwax.capture import threads
 from lostwax.capture.patches.swap import CodeSwap, CodeSwaps
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.write import flatten
+from lostwax.ir.data import Group
+from lostwax.ir.run.conditions.groups import list_groups
 from lostwax.ops.shapes import hint
 from lostwax.undo.undo import Undo
 
@@ -36,6 +40,14 @@ def apply(undo: Undo) -> None:
                 raise
             raise torch_version.make_import_error(error) from error
     _swaps[0].apply(undo)
+
+
+def find_groups(module: GraphModule, state: Iterable[Any]) -> tuple[Group, ...]:
+    """The process groups that a program counts on: those that its graph names, and those of the
+    meshes over which its state is cut."""
+    cls = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    found = [each.device_mesh for each in state if cls is not None and isinstance(each, cls)]
+    return list_groups(module, {id(mesh): mesh for mesh in found}.values())
 
 
 def _list_swaps(propagator: Any) -> list[CodeSwap]:

@@ -138,6 +138,11 @@ class ModuleState:
                 else:
                     persistent[path] = tensor
 
+    @property
+    def wrappers(self) -> list[torch.Tensor]:
+        """The tensors that are made of others."""
+        return [wrapper for wrapper, _ in self._wrappers.values()]
+
     def replace(
         self,
         attributes: ModuleAttributes,

@@ -1,5 +1,6 @@
-"""Settings of torch around a call: autocast, the default dtype, the default device. The original
-reads them in each call; in a program they are fixed by its capture.
+"""Settings of torch around a call: autocast, the default dtype, the default device, and process
+groups (`groups.py`). The original reads them in each call; in a program they are fixed by its
+capture.
 
 Autocast has become casts in the graph, so a program runs without it; a call is allowed if autocast
 is off, or set as at capture. A call is refused if the other settings differ from the capture and
@@ -22,6 +23,7 @@ from lostwax.fake import autocast
 from lostwax.fake.devices import concrete_device
 from lostwax.ir.data import Program, Settings
 from lostwax.ir.graph.lookup import all_nodes
+from lostwax.ir.run.conditions.groups import check_groups
 
 _C: Any = torch._C
 
@@ -56,6 +58,8 @@ def hold_to_settings(program: Program) -> Callable[..., Any]:
 
     def run(forward: Callable[..., Any], *values: Any) -> Any:
         if captured is not None:
+            if captured.groups:
+                check_groups(captured.groups)
             if torch.get_default_dtype() is not dtype and makes_numbers():
                 _refuse("the default dtype", _name(torch.get_default_dtype()), captured.dtype,
                         f"torch.set_default_dtype(torch.{captured.dtype})")  # fmt: skip

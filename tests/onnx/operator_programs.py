@@ -49,6 +49,7 @@ CASES: dict[str, Case] = {
     "truths": (lambda x, y: (x & y, x | y, x ^ y, ~x, x + y, x * y, x < y, x == y, x.sum(), x.any(), x.all()), (F32 > 0, I64 > 1)),
     "doubles": (lambda x: (x.sin(), x.exp(), x.sum(), x.mean(), x @ x), (F32.double(),)),
     "half": (lambda x: (x * 2, x.softmax(0), x.relu()), (F32.half(),)),
+    "sums of half precision": (lambda x, i: (x.index_add(0, i, x[:3]), x.scatter_add(0, i, x), x[0].gather(0, i * 0)), (F32.half(), torch.tensor([0, 2, 2]))),
     "casts": (lambda x: (x.int(), x.bool(), x.to(torch.int8), x.double()), (F32,)),
     # odd numbers
     "signs": (lambda x: (x.sign(), x.isnan(), x.isinf(), x.isfinite(), x.relu(), x.abs()), (ODD,)),
@@ -106,6 +107,7 @@ CASES: dict[str, Case] = {
     "adaptive poolings": (lambda x: (F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (4, 3)), F.adaptive_avg_pool2d(x, (3, None)), F.adaptive_max_pool2d(x, (3, 1))), (IMAGE,)),
     "normalizations": (lambda x: (F.layer_norm(x, (9, 7)), F.group_norm(x, 2), F.instance_norm(x), F.batch_norm(x, torch.ones(4), torch.ones(4) * 2), F.rms_norm(x, (7,)), F.normalize(x, dim=1), F.local_response_norm(x, 2)), (IMAGE,)),
     "resampled": (lambda x: (F.interpolate(x, scale_factor=2), F.interpolate(x, (5, 12)), F.interpolate(x, scale_factor=1.7, mode="bilinear"), F.interpolate(x, (5, 12), mode="bilinear", align_corners=True), F.interpolate(x, (5, 12), mode="bicubic"), F.interpolate(x, (5, 12), mode="nearest-exact"), F.interpolate(x, (1, 1), mode="bilinear")), (IMAGE,)),
+    "resampled by products": (lambda x: (torch.ops.aten._upsample_bilinear2d_aa(x, [8, 7], True, 0.8, 1.0), torch.ops.aten.upsample_bilinear2d(x, [3, 3], False, 1.7, 0.9), F.interpolate(x, (5, 4), mode="bicubic", antialias=True, align_corners=True)), (IMAGE,)),
     "grids": (lambda x, g: (F.grid_sample(x, g, align_corners=False), F.grid_sample(x, g, "nearest", "border", align_corners=True), F.grid_sample(x, g, padding_mode="reflection", align_corners=False)), (IMAGE, torch.rand(2, 3, 3, 2, generator=torch.Generator().manual_seed(3)) * 2.4 - 1.2)),
     "shuffled pixels": (lambda x: (F.pixel_shuffle(x, 2), F.pixel_unshuffle(x[..., :8, :6], 2), F.unfold(x, 2)), (IMAGE,)),
     "shuffled pixels of integers": (lambda x: (F.pixel_shuffle(x, 2), F.pixel_shuffle(x[0].float(), 2)), (torch.arange(72).reshape(2, 4, 3, 3),)),

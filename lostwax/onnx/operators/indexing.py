@@ -83,7 +83,9 @@ def index_select(on: OnnxWriter, self: OnnxTensor, dim: int, index: OnnxTensor) 
 
 @translation("gather")
 def gather(on: OnnxWriter, self: OnnxTensor, dim: int, index: OnnxTensor, **_: Any) -> OnnxTensor:
-    if not self.rank or not index.rank:
+    if not self.rank:
+        return broadcast(on, self, index.size)
+    if not index.rank:
         return self
     return on.GatherElements(self, index, axis=dim % self.rank)
 
@@ -209,9 +211,8 @@ def index_put(
     is_inside = dims == list(range(dims[0], dims[-1] + 1)) and dims[0] > 0
     if is_inside and values.rank > len(rest) - dims[0]:
         values = _move_rows(on, values, rank, dims[0], len(rest))
-    made = on.ScatterND(
-        front, joined, on.Expand(values, wanted), reduction="add" if accumulate else None
-    )
+    added = "add" if accumulate else None
+    made = _write_reduced(on, "ScatterND", front, joined, on.Expand(values, wanted), added)
     back = [order.index(d) for d in range(self.rank)]
     return made if back == sorted(back) else on.Transpose(made, perm=back)
 
@@ -271,7 +272,9 @@ def _write_elements(
         updates = on.Unsqueeze(src, on.ints(0))
     else:
         updates = on.Expand(on.operand(src, self.dtype), on.Shape(places))
-    made = on.ScatterElements(x, places, updates, axis=dim % max(self.rank, 1), reduction=reduction)
+    made = _write_reduced(
+        on, "ScatterElements", x, places, updates, reduction, dim % max(self.rank, 1)
+    )
     return on.Squeeze(made, on.ints(0)) if is_scalar else made
 
 
@@ -366,7 +369,9 @@ def _write_rows(
     the end."""
     if not self.rank:
         x, rows = (on.Reshape(each, on.ints(-1)) for each in (self, source))
-        made = on.ScatterND(x, on.Reshape(index, on.ints(-1, 1)), rows, reduction=reduction)
+        made = _write_reduced(
+            on, "ScatterND", x, on.Reshape(index, on.ints(-1, 1)), rows, reduction
+        )
         return on.Squeeze(made, on.ints(0))
     dim = dim % self.rank
     start = None if reduction or on.opset < _WITH_CACHES else _find_first(on, index.value)
@@ -374,10 +379,29 @@ def _write_rows(
         at = on.ints(int(start.constant)) if start.constant is not None else None
         return write_from(on, self, source, dim, at or on.Reshape(start, on.ints(1)))
     if dim == 0:
-        return on.ScatterND(self, on.Reshape(index, on.ints(-1, 1)), source, reduction=reduction)
+        return _write_reduced(
+            on, "ScatterND", self, on.Reshape(index, on.ints(-1, 1)), source, reduction
+        )
     shape = [-1 if d == dim else 1 for d in range(self.rank)]
     places = on.Expand(on.Reshape(index, on.ints(*shape)), on.Shape(source))
-    return on.ScatterElements(self, places, source, axis=dim, reduction=reduction)
+    return _write_reduced(on, "ScatterElements", self, places, source, reduction, dim)
+
+
+def _write_reduced(
+    on: OnnxWriter,
+    op: str,
+    x: OnnxTensor,
+    places: OnnxTensor,
+    updates: OnnxTensor,
+    reduction: str | None,
+    axis: int | None = None,
+) -> OnnxTensor:
+    """`ScatterElements` or `ScatterND`. Sums and the like of half precision in single: runtimes
+    have no others."""
+    is_half = reduction is not None and x.dtype in (torch.float16, torch.bfloat16)
+    dtype = torch.float32 if is_half else x.dtype
+    wide = on.cast(x, dtype), places, on.cast(updates, dtype)
+    return on.cast(on.write(op, wide, axis=axis, reduction=reduction), x.dtype)
 
 
 _WITH_CACHES = 24

@@ -468,6 +468,11 @@ def gelu_by_erf(on: OnnxWriter, self: OnnxTensor, *, approximate: str = "none") 
     return on.Mul(on.Mul(self, on.Add(bent, one)), half)
 
 
+@translation("silu", since=24)
+def swish(on: OnnxWriter, self: OnnxTensor) -> OnnxTensor:
+    return on.Swish(self)
+
+
 @translation("silu")
 def silu(on: OnnxWriter, self: OnnxTensor) -> OnnxTensor:
     return on.Mul(self, on.Sigmoid(self))

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lostwax.onnx.table import translation
+from lostwax.onnx.table import NotWritten, translation
 from lostwax.onnx.values import OnnxTensor
 from lostwax.onnx.writer import OnnxWriter
 
@@ -54,35 +54,54 @@ def _read_scales(scales: Any) -> list[Any]:
     return list(scales)
 
 
-for _n, _linear in ((1, "linear1d"), (2, "bilinear2d"), (3, "trilinear3d")):
+for _n in (1, 2, 3):
     translation(f"upsample_nearest{_n}d", f"upsample_nearest{_n}d.vec")(_nearest(exact=False))
     translation(f"_upsample_nearest_exact{_n}d", f"_upsample_nearest_exact{_n}d.vec")(
         _nearest(exact=True)
     )
 
 
-def _smooth(**options: Any) -> Callable[..., OnnxTensor]:
+def _smooth(name: str, **options: Any) -> None:
     def write(
         on: OnnxWriter, self: OnnxTensor, output_size: Any, align_corners: bool, *scales: Any
     ) -> OnnxTensor:
+        factors = _read_scales(scales)
+        is_other = any(
+            isinstance(n, int) and factor is not None and int(n * factor) != new
+            for n, factor, new in zip(self.size[2:], factors, on.out.size[2:], strict=False)
+        )
+        if is_other or (align_corners and options.get("antialias")):
+            return _multiply(on, name, self, align_corners, factors)
         where = "align_corners" if align_corners else "half_pixel"
-        factors = [] if align_corners else _read_scales(scales)
+        factors = [] if align_corners else factors
         return _resize(on, self, factors, coordinate_transformation_mode=where, **options)
 
-    return write
+    translation(name, f"{name}.vec")(write)
+
+
+def _multiply(
+    on: OnnxWriter, name: str, self: OnnxTensor, align_corners: bool, scales: list[Any]
+) -> OnnxTensor:
+    """As products with matrices, which the operator itself makes of identities: for what `Resize`
+    does not do."""
+    sizes = [*self.size[2:], *on.out.size[2:]]
+    if len(sizes) != 4 or not all(isinstance(n, int) for n in sizes):
+        raise NotWritten("it aligns corners and smooths, of sizes that vary", "give fixed sizes")
+    height, width, *new = sizes
+    operator = getattr(torch.ops.aten, name).default
+    made = []
+    for old, wanted, scale in zip((height, width), new, scales or [None, None], strict=True):
+        unit = torch.eye(old)[None, None]
+        made.append(operator(unit, [wanted, old], align_corners, scale, None)[0, 0])
+    down, right = (each.to(self.dtype) for each in made)
+    return on.MatMul(on.MatMul(on.constant(down), self), on.constant(right.t()))
 
 
 for _name in ("linear1d", "bilinear2d", "trilinear3d"):
-    translation(f"upsample_{_name}", f"upsample_{_name}.vec")(_smooth(mode="linear"))
-translation("upsample_bicubic2d", "upsample_bicubic2d.vec")(
-    _smooth(mode="cubic", cubic_coeff_a=-0.75)
-)
-translation("_upsample_bilinear2d_aa", "_upsample_bilinear2d_aa.vec")(
-    _smooth(mode="linear", antialias=1, exclude_outside=1)
-)
-translation("_upsample_bicubic2d_aa", "_upsample_bicubic2d_aa.vec")(
-    _smooth(mode="cubic", antialias=1, exclude_outside=1, cubic_coeff_a=-0.5)
-)
+    _smooth(f"upsample_{_name}", mode="linear")
+_smooth("upsample_bicubic2d", mode="cubic", cubic_coeff_a=-0.75)
+_smooth("_upsample_bilinear2d_aa", mode="linear", antialias=1, exclude_outside=1)
+_smooth("_upsample_bicubic2d_aa", mode="cubic", antialias=1, exclude_outside=1, cubic_coeff_a=-0.5)
 
 
 @translation("grid_sampler_2d", "grid_sampler_3d", "grid_sampler")

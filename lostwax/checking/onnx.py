@@ -131,10 +131,12 @@ def list_inputs(program: ExportedProgram, arguments: Any) -> list[Any]:
 
 
 def list_results(results: Any) -> list[Tensor]:
-    """What a model gives of results: tensors; numbers are such, too."""
-    kinds = {bool: torch.bool, int: torch.int64, float: torch.float64}
-    return [
-        x if isinstance(x, Tensor) else torch.tensor(x, dtype=kinds[type(x)])
-        for x in tree_leaves(results)
-        if isinstance(x, Tensor) or type(x) in kinds
-    ]
+    """What a model gives of results: tensors; numbers are such, too, also members of enums."""
+    found = []
+    for x in tree_leaves(results):
+        if isinstance(x, (bool, int, float)):
+            plain = x if isinstance(x, bool) else float(x) if isinstance(x, float) else int(x)
+            kind = {bool: torch.bool, int: torch.int64}.get(type(plain), torch.float64)
+            x = torch.tensor(plain, dtype=kind)
+        found += [x] if isinstance(x, Tensor) else []
+    return found

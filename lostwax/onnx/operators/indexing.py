@@ -58,11 +58,11 @@ def embedding_bag(
         rows = on.Where(on.Unsqueeze(is_read, at), rows, rest)
     first = torch.full((1,), float("-inf") if mode == 2 else 0.0, dtype=dtype)
     blank = on.ConstantOfShape(on.shape((bag_count, width)), value=first, dtype=dtype)
-    made = on.ScatterND(blank, bags, rows, reduction="max" if mode == 2 else "add")
+    made = _write_reduced(on, "ScatterND", blank, bags, rows, "max" if mode == 2 else "add")
     if mode:
         none = torch.zeros(1, dtype=dtype)
         blank = on.ConstantOfShape(on.size(bag_count), value=none, dtype=dtype)
-        total = on.Unsqueeze(on.ScatterND(blank, bags, counts, reduction="add"), at)
+        total = on.Unsqueeze(_write_reduced(on, "ScatterND", blank, bags, counts, "add"), at)
         if mode == 1:
             made = on.Div(made, on.Max(total, on.constant(1, dtype)))
         else:

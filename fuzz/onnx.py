@@ -112,7 +112,7 @@ def judge_flow(kind: str, seed: int, opset: int) -> tuple[str, str]:
         with flow.limit(60):
             exported = lostwax.export(module, tuple(_make_flow_call(0, kind)))
         runner = exported.module()
-    except (LostwaxError, flow.Slow, RuntimeError, ValueError, TypeError, IndexError) as error:
+    except Exception as error:  # what is bare is the affair of fuzz.flow
         return "not exported", str(error).partition("\n")[0]
     try:
         model = LoadedModel(exported.to_onnx(opset=opset), 1)

@@ -95,7 +95,7 @@ class _Translator:
         translate = find_translation(node.target, self.on.opset)
         assert translate is not None, f"{node.target} was not found to be missing"
         on = self.on
-        if isinstance(value, FakeTensor) and 0 in value.fake_type.size and value.dtype in DTYPES:
+        if isinstance(value, FakeTensor) and self._is_nothing(value):
             return self._take(node, value, write_nothing(on, value.fake_type))
         around = on.at, on.out, on.meta, on.modules
         try:
@@ -109,6 +109,12 @@ class _Translator:
             return self._lose(node)
         finally:
             on.at, on.out, on.meta, on.modules = around
+
+    def _is_nothing(self, value: FakeTensor) -> bool:
+        """Has it no elements, whatever its other sizes are, and are these there?"""
+        size = value.fake_type.size
+        is_known = 0 in size and value.dtype in DTYPES
+        return is_known and all(self.on.scope.sizes.knows(n) for n in size)
 
     def _lose(self, node: Node) -> Any:
         self.lost.add(node)

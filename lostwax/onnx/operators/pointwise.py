@@ -468,6 +468,16 @@ def gelu_by_erf(on: OnnxWriter, self: OnnxTensor, *, approximate: str = "none") 
     return on.Mul(on.Mul(self, on.Add(bent, one)), half)
 
 
+@translation("signbit")
+def signbit(on: OnnxWriter, self: OnnxTensor) -> OnnxTensor:
+    """Of 0 it is that of one over it."""
+    zero = on.constant(0, self.dtype)
+    below = on.Less(self, zero)
+    if not self.dtype.is_floating_point:
+        return below
+    return on.Or(below, on.And(on.Equal(self, zero), on.Less(on.Reciprocal(self), zero)))
+
+
 @translation("silu", since=24)
 def swish(on: OnnxWriter, self: OnnxTensor) -> OnnxTensor:
     return on.Swish(self)

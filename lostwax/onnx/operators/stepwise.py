@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import onnx_ir as ir
 import torch
 
@@ -66,3 +68,39 @@ def logcumsumexp(on: OnnxWriter, self: OnnxTensor, dim: int) -> OnnxTensor:
         "Scan", first, self, body=write_body(on, f"{on.at}_body", inputs, write), num_scan_inputs=1,
         scan_input_axes=[axis], scan_output_axes=[axis], outputs=2, dtype=dtype,
     )[1]  # fmt: skip
+
+
+def _so_far(compare: str) -> Callable[..., list[OnnxTensor]]:
+    """The largest or smallest of what has been there, the last one of equals, and where it was."""
+
+    def write(on: OnnxWriter, self: OnnxTensor, dim: int) -> list[OnnxTensor]:
+        if not self.rank:
+            return [self, on.constant(0, torch.int64)]
+        axis, dtype = dim % self.rank, self.dtype
+        rest = [n for d, n in enumerate(self.size) if d != axis]
+        first = on.Gather(self, on.constant(0), axis=axis)
+        none = torch.zeros(1, dtype=torch.int64)
+        place = on.ConstantOfShape(on.shape(rest), value=none, dtype=torch.int64)
+        places = on.Range(on.constant(0), on.scalar(self.size[axis]), on.constant(1))
+        kinds = [dtype, torch.int64, dtype, torch.int64]
+        inputs = [new_input(on, kind, f"{on.at}_in_{i}") for i, kind in enumerate(kinds)]
+
+        def turn() -> list[OnnxTensor]:
+            best, at, row, now = inputs
+            is_new = on.write(compare, [row, best])
+            if dtype.is_floating_point:
+                is_new = on.Or(is_new, on.IsNaN(row))
+            found = on.Where(is_new, row, best), on.Where(is_new, now, at)
+            return [*found, *found]
+
+        return on.several(
+            "Scan", first, place, self, places, body=write_body(on, f"{on.at}_body", inputs, turn),
+            num_scan_inputs=2, scan_input_axes=[axis, 0], scan_output_axes=[axis, axis], outputs=4,
+            dtype=[dtype, torch.int64] * 2,
+        )[2:]  # fmt: skip
+
+    return write
+
+
+translation("cummax")(_so_far("GreaterOrEqual"))
+translation("cummin")(_so_far("LessOrEqual"))

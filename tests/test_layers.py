@@ -48,6 +48,7 @@ LAYERS = [
     ["pte"],
     ["backends"],
     ["checking", "interop", "llm"],
+    ["profiling"],
     ["passes"],  # a face: the names of what is in ir
     ["explorer"],
     ["problems"],

@@ -11,6 +11,13 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from lostwax.cli.models.completion import (
+    complete_backend,
+    complete_code,
+    complete_model,
+    complete_place,
+    complete_quantizer,
+)
 from lostwax.cli.outcome import (
     RESULTS,
     Command,
@@ -56,40 +63,6 @@ class Flow(StrEnum):
     sizes = "sizes"
 
 
-def complete_code(incomplete: str) -> list[tuple[str, str]]:
-    from lostwax.cli.explaining import list_codes
-
-    return [each for each in list_codes() if each[0].startswith(incomplete.upper())]
-
-
-def complete_backend(incomplete: str) -> list[str]:
-    from lostwax.cli.plugins import list_backends
-
-    return [each for each in list_backends() if each.startswith(incomplete)]
-
-
-def complete_quantizer(incomplete: str) -> list[str]:
-    from lostwax.cli.plugins import QUANTIZERS
-
-    return [each for each in QUANTIZERS if each.startswith(incomplete)]
-
-
-def complete_model(ctx: typer.Context, incomplete: str) -> list[str]:
-    from lostwax.cli.models.names import complete_name
-
-    before: list[str] = []
-    for name in ("models", "targets", "file", "model"):
-        given = ctx.params.get(name)
-        before += given if isinstance(given, (list, tuple)) else [given] if given else []
-    return complete_name(incomplete, before)
-
-
-def complete_place(incomplete: str) -> list[str]:
-    from lostwax.cli.models.names import list_places
-
-    return [each for each in list_places() if each.startswith(incomplete)]
-
-
 def option(*names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
     return typer.Option(*names, help=help, metavar=metavar, **more)
 
@@ -127,6 +100,9 @@ Backend = Annotated[
 ]
 Opset = Annotated[
     int | None, option("--opset", help="Of an .onnx file, 18 to 26; 23.", metavar="N")
+]
+Record = Annotated[
+    bool, option("--etrecord", help="An ETRecord beside a .pte file: its lines, for profile.")
 ]
 Functions = Annotated[
     bool, option("--functions", help="Calls of modules in an .onnx file are calls of functions.")
@@ -303,6 +279,7 @@ def export(
     backend: Backend = "",
     opset: Opset = None,
     functions: Functions = False,
+    etrecord: Record = False,
     control_flow: Annotated[
         Flow, option("--control-flow", help="Branches on data.")
     ] = Flow.capture,
@@ -365,7 +342,7 @@ def export(
 
     wanted = {"core": core, "edge": edge, "pte": pte, "onnx": onnx}
     asked = [name for name, is_asked in wanted.items() if is_asked]
-    writing = Writing(backend, _list_given(opset=opset, functions=functions or None))
+    writing = Writing(backend, _list_given(opset=opset, functions=functions or None), etrecord)
     form = "" if report else choose_form(output, asked, writing)
     options = Options(
         building,
@@ -480,12 +457,13 @@ def lower(
     backend: Backend = "",
     opset: Opset = None,
     functions: Functions = False,
+    etrecord: Record = False,
 ) -> CommandOutcome:
     """Lower the program of a .pt2 file to another form."""
     check_file(file)
     from lostwax.cli.exporting import Writing, lower_file
 
-    writing = Writing(backend, _list_given(opset=opset, functions=functions or None))
+    writing = Writing(backend, _list_given(opset=opset, functions=functions or None), etrecord)
     return lower_file(file, output, form.value if form else None, writing)
 
 
@@ -591,6 +569,44 @@ def bench(
     from lostwax.cli.benching import bench_file
 
     return bench_file(file, model or "", inputs or (), building, repeat, threads)
+
+
+@command()
+def profile(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A .pte or .pt2 file, or a profile, .json.")
+    ],
+    other: Annotated[
+        str | None, typer.Argument(metavar="OTHER", help="Another: what changed.")
+    ] = None,
+    inputs: Inputs = None,
+    repeat: Annotated[
+        int, option("--repeat", min=1, help="How many calls count.", metavar="N")
+    ] = 20,
+    by: Annotated[
+        str | None, option("--by", help="operator, module or line; all if not.", metavar="KIND")
+    ] = None,
+    most: Annotated[int, option("--most", min=1, help="Rows of a table.", metavar="N")] = 12,
+    etdump: Annotated[
+        str | None,
+        option("--etdump", help="What a device noted; nothing is run.", metavar="FILE"),
+    ] = None,
+    record: Annotated[
+        str | None, option("--record", help="The ETRecord, if not beside.", metavar="FILE")
+    ] = None,
+    name: Name = "forward",
+) -> CommandOutcome:
+    """Tell where the time goes, by operator, module and line."""
+    for each in (file, other, etdump, record):
+        if each is not None:
+            check_file(each)
+    check_inputs(inputs or ())
+    from lostwax.cli.benching import ProfileOptions, profile_files, read_kinds
+
+    options = ProfileOptions(
+        tuple(inputs or ()), repeat, name, etdump, record, tuple(read_kinds(by)), most
+    )
+    return profile_files(file, other, options)
 
 
 @command()

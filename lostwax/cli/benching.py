@@ -1,13 +1,17 @@
-"""`lostwax bench`: how long a program takes, and beside it the model in eager."""
+"""`lostwax bench` and `profile`: how long a program takes, beside it the model in eager, and where
+the time goes."""
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +25,16 @@ from lostwax.cli.progress import show_status
 from lostwax.cli.running import match_inputs, prepare_call, read_inputs
 from lostwax.cli.wording import in_options
 from lostwax.errors import CommandError
+from lostwax.profiling.eager import profile_program
+from lostwax.profiling.executable import profile_executable
+from lostwax.profiling.profile import (
+    KINDS,
+    Profile,
+    compare_profiles,
+    profile_from_json,
+    write_comparison,
+    write_profile,
+)
 from lostwax.pte import load_runtime
 
 WARM = 2
@@ -121,3 +135,79 @@ def _write_times(told: dict[str, dict[str, float]]) -> list[str]:
         rate = f"{each['calls_per_second']:,.1f} calls/s, {each['items_per_second']:,.1f} items/s"
         lines.append(f"{name:{wide}}: {times}; {rate}")
     return lines
+
+
+# ------------------------------------------------------------------------------------ where it goes
+
+
+@dataclass(frozen=True)
+class ProfileOptions:
+    """How a file is run, and what is shown."""
+
+    inputs: tuple[str, ...] = ()
+    repeat: int = 20
+    method: str = "forward"
+    etdump: str | None = None
+    record: str | None = None
+    kinds: tuple[str, ...] = KINDS
+    most: int = 12
+
+
+def profile_files(file: str, other: str | None, options: ProfileOptions) -> CommandOutcome:
+    """Where the time of a file goes; with another, what changed."""
+    one = _profile(file, options)
+    notes = [*one.notes]
+    if other is None:
+        text = write_profile(one, options.kinds, options.most)
+        return CommandOutcome({"profile": one.to_json()}, text, notes=notes)
+    two = _profile(other, options)
+    result = {"profile": one.to_json(), "other": two.to_json()}
+    result["changes"] = compare_profiles(one, two)
+    notes += [note for note in two.notes if note not in notes]
+    text = write_comparison(one, two, options.kinds, options.most)
+    return CommandOutcome(result, text, notes=notes)
+
+
+def _profile(file: str, options: ProfileOptions) -> Profile:
+    if file.endswith(".json"):
+        return profile_from_json(_read_json(file))
+    given = read_inputs(options.inputs)
+    with show_status(f"running {file}"), reading(file):
+        if file.endswith(".pte"):
+            return profile_executable(
+                file,
+                [value for _, value in given] if given else None,
+                method=options.method,
+                calls=options.repeat,
+                etdump=options.etdump,
+                record=options.record,
+            )
+    if options.etdump or options.record:
+        raise CommandError("--etdump and --record are of .pte files")
+    program = load_program(file)
+    example: Any = program.example_inputs
+    if example is None and not given:
+        raise CommandError(f"{file} has no example inputs\n  instead: --input x.pt")
+    if given:
+        args, kwargs = example or ((), {})
+        example = match_inputs(given, len(args), [*kwargs])
+    with show_status(f"running {file}"):
+        return profile_program(program, example, Path(file).name, options.repeat)
+
+
+def _read_json(file: str) -> Any:
+    try:
+        return json.loads(Path(file).read_text("utf-8"))
+    except ValueError as error:
+        raise CommandError(
+            f"{file} is no JSON: {error}\n  instead: what lostwax profile --json prints"
+        ) from error
+
+
+def read_kinds(text: str | None) -> Sequence[str]:
+    """The tables that are shown."""
+    if text is None:
+        return KINDS
+    if text not in KINDS:
+        raise CommandError(f"--by {text}: it is one of {', '.join(KINDS)}")
+    return (text,)

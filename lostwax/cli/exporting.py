@@ -40,6 +40,8 @@ class Writing:
     backend: str = ""
     onnx: Mapping[str, Any] = field(default_factory=dict)
     """Options of `lostwax.onnx.save` that were given."""
+    etrecord: bool = False
+    """Is an ETRecord written beside a .pte file?"""
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,7 @@ def _write_edge(program: ExportedProgram, file: str, writing: Writing) -> dict[s
 def _write_pte(program: ExportedProgram, file: str, writing: Writing) -> dict[str, Any]:
     edge = to_edge_transform_and_lower(program, partitioner=find_backend(writing.backend))
     executable = edge.to_executable()
-    executable.save(file)
+    executable.save(file, etrecord=writing.etrecord)
     calls = (sum(each["operators"].values()) for each in describe_methods(file).values())
     return {
         "nodes": sum(calls),

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,9 @@ from lostwax.checking.result import state_values
 from lostwax.errors import InputStructureError, InputValueError
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.module import call_convention
+from lostwax.profiling.eager import profile_program
+from lostwax.profiling.profile import Profile as Measured
+from lostwax.profiling.profile import profile_from_json
 
 TABLES = ("seconds", "errors")
 RUNS = 5
@@ -30,7 +31,7 @@ Profile = dict[str, dict[str, float]]
 
 
 def read_profile(given: Any) -> Profile:
-    """A profile of a user: a mapping, or the path of a JSON file."""
+    """A profile of a user: a mapping, the path of a JSON file, or what `lostwax profile` tells."""
     if isinstance(given, (str, os.PathLike)):
         try:
             given = json.loads(Path(given).read_text("utf-8"))
@@ -39,6 +40,10 @@ def read_profile(given: Any) -> Profile:
                 f"{given} is no profile: {error}\n"
                 '  instead: a JSON file of {"seconds": {"conv2d": 0.001}}'
             ) from None
+    if isinstance(given, Mapping) and ("result" in given or "pieces" in given):
+        given = profile_from_json(given)
+    if isinstance(given, Measured):
+        given = {"seconds": _lay_over(given)}
     is_table = isinstance(given, Mapping) and given and set(given) <= set(TABLES)
     if not is_table or not all(map(_is_column, given.values())):
         raise ValueError(
@@ -46,6 +51,17 @@ def read_profile(given: Any) -> Profile:
             '  instead: {"seconds": {"conv2d": 0.001}, "errors": {"conv2d": 1e-6}}'
         )
     return {name: dict(given.get(name, ())) for name in TABLES}
+
+
+def _lay_over(given: Measured) -> dict[str, float]:
+    """The seconds of instructions, and of nodes where a piece is of one of them, or of a layer with
+    its activation."""
+    found: dict[str, float] = {}
+    for piece in given.pieces:
+        names = [piece.at, *(n.name for n in piece.nodes[:1] if len(piece.nodes) <= 2)]
+        for name in filter(None, names):
+            found[name] = found.get(name, 0.0) + piece.seconds
+    return found
 
 
 def _is_column(given: Any) -> bool:
@@ -112,34 +128,26 @@ def _number(profile: Profile, names: list[str]) -> dict[str, dict[int, float]]:
 # ---------------------------------------------------------------------------------------- measuring
 
 
-class _Stopwatch(Interpreter):
-    """Runs a graph, and notes how long each node takes."""
+class _Recorder(Interpreter):
+    """Runs a graph, and notes what each node computes."""
 
     def __init__(self, program: ExportedProgram) -> None:
         super().__init__(program.graph_module)
-        self.seconds: dict[str, float] = {}
-        self.values: dict[str, list[torch.Tensor]] | None = None
-        """What nodes computed, if somebody wants to know."""
+        self.values: dict[str, list[torch.Tensor]] = {}
 
     def run_node(self, n: Node) -> Any:
-        start = time.perf_counter()
         value = super().run_node(n)
-        if n.op != "call_function":
-            return value
-        leaves = [t for t in pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
-        if any(t.is_cuda for t in leaves):
-            torch.cuda.synchronize()
-        self.seconds[n.name] = time.perf_counter() - start
-        if self.values is not None and "empty" not in str(n.target):  # that has no value
-            self.values[n.name] = [_to_double(t) for t in leaves]
+        if n.op == "call_function" and "empty" not in str(n.target):  # that has no value
+            leaves = pytree.tree_leaves(value)
+            self.values[n.name] = [_to_double(t) for t in leaves if isinstance(t, torch.Tensor)]
         return value
 
 
 def measure_seconds(program: ExportedProgram) -> dict[str, float]:
     """How long each node takes with the example: the median of several runs, after one that does
     not count."""
-    runs = [_run(program).seconds for _ in range(RUNS + 1)][1:]
-    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    found = profile_program(program, _require_example(program), "", RUNS)
+    return {piece.nodes[0].name: piece.seconds for piece in found.pieces}
 
 
 def measure_errors(
@@ -148,9 +156,9 @@ def measure_errors(
     """How far the values of `b` are from those of `a`, both run with the example of `a`: for each
     pair of nodes the greatest difference, divided by the greatest value of `a`. Empty if `b` does
     not take that example."""
-    ours = _run(a, keep=True).values or {}
+    ours = _run(a)
     try:
-        theirs = _run(b, example=a.example_inputs, keep=True).values or {}
+        theirs = _run(b, example=a.example_inputs)
     except (InputStructureError, InputValueError):
         return {}
     found = {}
@@ -173,17 +181,21 @@ def _distance(x: torch.Tensor, y: torch.Tensor) -> float:
     return float(difference / x.abs().nan_to_num().max().clamp(min=1e-30))
 
 
-def _run(program: ExportedProgram, example: Any = None, keep: bool = False) -> _Stopwatch:
-    example = example or program.example_inputs
-    if example is None:
+def _require_example(program: ExportedProgram) -> Any:
+    if program.example_inputs is None:
         raise ValueError(
             "the program has no example inputs, with which it could be measured\n"
             "  instead: a profile of your own, as a dict or a JSON file"
         )
+    return program.example_inputs
+
+
+def _run(program: ExportedProgram, example: Any = None) -> dict[str, list[torch.Tensor]]:
+    """What each node computes."""
+    example = example or _require_example(program)
     inputs = call_convention(program, True).bind(*example)
-    watch = _Stopwatch(program)
-    watch.values = {} if keep else None
+    recorder = _Recorder(program)
     with torch.no_grad(), torch.random.fork_rng():
         torch.manual_seed(0)
-        watch.run(*state_values(program), *inputs)
-    return watch
+        recorder.run(*state_values(program), *inputs)
+    return recorder.values

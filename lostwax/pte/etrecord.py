@@ -25,10 +25,10 @@ from lostwax.ir.graph.handles import handles_of, join_handles
 from lostwax.ir.program import ExportedProgram
 from lostwax.pt2.graph.encode import encode
 from lostwax.pt2.lines import Lines
-from lostwax.pte.file.record import DELEGATES, HANDLES, IDENTIFIER, PROGRAM
+from lostwax.pte.file.record import DELEGATES, HANDLES, IDENTIFIER, INPUTS, PROGRAM
 from lostwax.pte.lowering.listing import Call, DelegateCall, Label, Listing, list_leaves
 
-COUNTS, INPUTS = "instruction_id_to_num_outs_map", "representative_inputs"
+COUNTS = "instruction_id_to_num_outs_map"
 
 
 class Instruction(NamedTuple):

@@ -93,6 +93,11 @@ def load_lostwax_run(
         raise LoadError(str(error)) from error
     if program.missing:  # ExecuTorch's Python has kernels more
         return None
+    return bind_lostwax_run(package, program)
+
+
+def bind_lostwax_run(package: Any, program: Any) -> Callable[[str], Call]:
+    """The methods of a program of lostwax-run's, with tensors in and out."""
 
     def load(name: str) -> Call:
         def call(inputs: Sequence[Any]) -> list[Any]:

@@ -18,7 +18,7 @@ from lostwax.cli.app import app
 from lostwax.cli.outcome import SCHEMA, Exit
 
 COMMANDS = ["export", "show", "check", "diff", "run", "lower", "quantize", "generate", "bench"]
-COMMANDS += ["explore", "explain", "models", "doctor"]
+COMMANDS += ["profile", "explore", "explain", "models", "doctor"]
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
 
 

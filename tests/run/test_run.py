@@ -305,3 +305,20 @@ def test_executorchs_inspector_shows_lines(
         assert "y = self.conv(x).relu()" in shown["native_call_mm.out"]
     assert found["gaps"]
     assert max(found["gaps"]) < 1e-3
+
+
+def test_lostwax_profiles_files_with_it(beside_torch: dict[str, str], tmp_path: Path) -> None:
+    """With the example of the ETRecord: XNNPACK's own operators lead to lines."""
+    words = [sys.executable, "-c", TRACED, str(tmp_path), "xnnpack"]
+    subprocess.run(words, env=beside_torch, check=True, capture_output=True, cwd=ROOT)
+    words = [sys.executable, "-m", "lostwax", "profile", str(tmp_path / "m.pte"), "--json"]
+    done = subprocess.run(words, env=beside_torch, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["warnings"] == []
+    profile = answer["result"]["profile"]
+    assert profile["calls"] == 20
+    modules = {group["name"]: group for group in profile["groups"]["module"]}
+    assert {"conv", "head.0", "head.1"} <= modules.keys()
+    assert modules["conv"]["delegate"] == "XnnpackBackend"
+    assert sum(group["share"] for group in modules.values()) == pytest.approx(1, abs=0.2)

@@ -46,9 +46,13 @@ def _number_slots(fields: Fields) -> list[tuple[int, str, str]]:
 
 
 class TableForm:
-    """The tables that there may be in a flatbuffer, ready to be written."""
+    """The tables that there may be in a flatbuffer, ready to be written. `absent` says what fields
+    are that are not there, by their names, if that is not 0."""
 
-    def __init__(self, tables: Mapping[str, Fields]) -> None:
+    def __init__(
+        self, tables: Mapping[str, Fields], absent: Mapping[str, Any] | None = None
+    ) -> None:
+        self.absent = absent or {}
         self.slots = {name: _number_slots(fields) for name, fields in tables.items()}
         self.counts = {
             name: sum(2 if kind.startswith("|") else 1 for _, kind in fields)
@@ -81,7 +85,7 @@ class _FlatWriter:
             if value is None:
                 continue
             if kind in SCALARS:
-                if value:
+                if value != self.form.absent.get(name, 0):
                     ready.append((slot, kind, value))
             elif kind[0] == "|":
                 ready.append((slot, "u8", kind[1:].split().index(value.name) + 1))
@@ -95,7 +99,7 @@ class _FlatWriter:
         builder.StartObject(self.form.counts[table.name])
         for slot, kind, value in ready:
             if kind:
-                getattr(builder, _PREPEND[kind])(slot, value, 0)
+                getattr(builder, _PREPEND[kind])(slot, value, not value)
             else:
                 builder.PrependUOffsetTRelativeSlot(slot, value, 0)
         return int(builder.EndObject())

@@ -6,6 +6,7 @@ Must not know how programs are written.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import zipfile
@@ -13,28 +14,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from lostwax.errors import LoadError
-from lostwax.ir.text import list_frames
-from lostwax.location import show_path
+from lostwax.ir.origin import NodeOrigin, locate
 
 IDENTIFIER = "ETRECORD_V0"
 PROGRAM = "edge_dialect_exported_program/"
 OLD_PROGRAM = "edge_dialect_exported_program"
 HANDLES, DELEGATES = "debug_handle_map", "delegate_map"
+INPUTS = "representative_inputs"
 _BESIDE = ("_state_dict", "_constants", "_example_inputs")
 MOST_BYTES = 1 << 30
-
-
-@dataclass(frozen=True)
-class NodeOrigin:
-    """Where a node comes from: its operator, the path and class of its module, the user's line."""
-
-    name: str
-    operator: str
-    module: str
-    kind: str
-    line: str
-    code: str
 
 
 Handles = tuple[int, ...]
@@ -69,6 +60,15 @@ def read_record(file: str | os.PathLike[str]) -> dict[str, MethodRecord]:
             f"{os.fspath(file)} is no ETRecord, or a damaged one: {error}\n  instead: "
             "executable.save(path, etrecord=True) writes one"
         ) from error
+
+
+def read_inputs(file: str | os.PathLike[str]) -> list[Any] | None:
+    """The example of the method "forward" in an ETRecord, flat; None if there is none."""
+    with zipfile.ZipFile(file) as archive:
+        if INPUTS not in archive.namelist():
+            return None
+        found: list[Any] = torch.load(io.BytesIO(archive.read(INPUTS)), weights_only=True)
+        return found
 
 
 def _read(archive: zipfile.ZipFile) -> dict[str, MethodRecord]:
@@ -121,14 +121,12 @@ def _read_nodes(graph: Any, nodes: dict[int, NodeOrigin]) -> None:
 
 
 def _read_node(node: Any, meta: Any) -> NodeOrigin:
-    frames = list_frames(str(meta.get("stack_trace") or ""))
-    file, line, _, code = frames[-1] if frames else ("", "", "", "")
     operator = str(node["target"]).removeprefix("torch.ops.")
     stack = [part.split(",", 2) for part in str(meta.get("nn_module_stack") or "").split(";")]
     _, path, kind = stack[-1] if stack and len(stack[-1]) == 3 else ("", "", "")
-    place = f"{show_path(file)}:{line}" if file else ""
     name = _name(node) or operator
-    return NodeOrigin(name, operator, path, kind.rpartition(".")[2], place, code)
+    place = locate(str(meta.get("stack_trace") or ""))
+    return NodeOrigin(name, operator, path, kind.rpartition(".")[2], *place)
 
 
 def _name(node: Any) -> str:

@@ -4,8 +4,10 @@ write instead. All four are in what Python prints of the error."""
 from __future__ import annotations
 
 import io
+import random
 import re
 import traceback
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 import lostwax
 from lostwax import Dim
 from lostwax.backends import XnnpackPartitioner
+from lostwax.errors import LostwaxError
 
 X = torch.ones(3, 4)
 BATCH = Dim("batch", min=2, max=8)
@@ -30,6 +33,7 @@ class Net(nn.Module):
     def __init__(self, forward: Any = None) -> None:
         super().__init__()
         self.layer = nn.Linear(4, 4)
+        self.seen: list[Tensor] = []
         self.run = forward or (lambda self, x: self.layer(x))
 
     def forward(self, x: Tensor) -> Any:
@@ -306,8 +310,153 @@ ARGUMENTS = [
             dynamic_shapes={"x": {0: BATCH}, "mask": {0: Dim("batch", max=9)}}),
         "one name has one range", "a name and a range", "make one Dim and use it in both places"),
 ]  # fmt: skip
+PYTHONS = (TypeError, ValueError, AttributeError, FileNotFoundError)
 """What is wrong in a call of ours alone. If the error is one of Python's own classes, its traceback
 shows the line of the call; the text names the argument, or who takes it."""
+
+
+def write_executable(folder: Path) -> Path:
+    file = folder / "model.pte"
+    lostwax.export(Net(), (X,)).to_edge().to_executable().save(file)
+    return file
+
+
+ARGUMENTS += [
+    Use("a dimension that is not there",
+        lambda _: lostwax.export(Net(), (X,), dynamic_shapes={"x": {5: BATCH}}),
+        "there is no dimension 5", "the form of the arguments", "dynamic_shapes={'x': {0:"),
+    Use("a list of the dimensions that vary",
+        lambda _: lostwax.export(Net(), (X,), dynamic_shapes={"x": [0]}),
+        "1 entries were written for it", "the form of the arguments", "dynamic_shapes={'x': {0:"),
+    Use("True for a size that varies",
+        lambda _: lostwax.export(Net(), (X,), dynamic_shapes={"x": {0: True}}),
+        "x.shape[0] takes a Dim", "a Dim, a name and a range", "dynamic_shapes={'x': {0:"),
+    Use("a Dim for a whole tensor",
+        lambda _: lostwax.export(Net(), (X,), dynamic_shapes={"x": BATCH}),
+        "does not say which of them", "the form of the arguments", "dynamic_shapes={'x': {0:"),
+    Use("a name with a space in it",
+        lambda _: Dim("2 batch"), "must be a Python identifier", "a name and a range",
+        'Dim("dim_2_batch")'),
+    Use("a bound that is no integer",
+        lambda _: Dim("batch", max=4.5), "max must be an int", "a name and a range", "max=8"),
+    Use("a bound below zero",
+        lambda _: Dim("batch", min=-2), "a size is never negative", "a name and a range", "min=0"),
+    Use("half of a Dim",
+        lambda _: BATCH / 2, "cannot be declared by quotients", "a name and a range", "2*dim"),
+    Use("a constraint on a name that nobody has",
+        lambda _: lostwax.export(
+            Net(), (X,), dynamic_shapes=({0: BATCH},), constraints=["m % 2 == 0"]),
+        "unknown name 'm'", "a name and a range", 'constraints=["seq % 8 == 0"'),
+    Use("a constraint that cannot be read",
+        lambda _: lostwax.export(
+            Net(), (X,), dynamic_shapes=({0: BATCH},), constraints=["batch %% 2"]),
+        "found '%'", "a name and a range", 'constraints=["seq % 8 == 0"'),
+    Use("a constraint that the example breaks",
+        lambda _: lostwax.export(
+            Net(), (X,), dynamic_shapes=({0: BATCH},), constraints=["batch % 2 == 0"]),
+        "is not true of the example (batch = 3)", "a name and a range",
+        "an example for which it holds"),
+    Use("a constant that is no input",
+        lambda _: lostwax.export(Net(), (X,), constants={"y"}),
+        "has no input of this name", "values never change", "name an argument that is given"),
+    Use("weights in the place of a module",
+        lambda _: lostwax.export(Net().state_dict(), (X,)),
+        "not OrderedDict", "tensors and plain values", "pass the nn.Module itself"),
+    Use("a mark by a name",
+        lambda _: lostwax.mark_dynamic(X, "batch"),
+        "are numbers, not 'batch'", "a name and a range", "mark_dynamic(x, 0)"),
+    Use("a class that is no dataclass",
+        lambda _: lostwax.register_dataclass(Use), "is not a dataclass",
+        "say where the tensors are", "decorate it with @dataclasses.dataclass"),
+    Use("an argument too many",
+        lambda _: make_program().module()(X, X), "2 positional arguments were given",
+        "captured for calls of one form", "leave out what is too much"),
+    Use("an array in the place of a tensor",
+        lambda _: make_program().module()(X.numpy()), "captured with a tensor",
+        "holds for calls like the example's", "torch.as_tensor(x)"),
+    Use("an executable without the Edge dialect",
+        lambda _: make_program().to_executable(), "has no attribute 'to_executable'",
+        "of a program in the Edge dialect", "program.to_edge().to_executable(...)"),
+    Use("a module of a program, scripted",
+        lambda _: torch.jit.script(make_program().module()), "cannot be scripted",
+        "needs no Python of yours", "lostwax.save(program, path)"),
+    Use("a number as a decomposition",
+        lambda _: make_program().run_decompositions({torch.ops.aten.addmm.default: 3}),
+        "'int' object is not callable", "called with the arguments of the operator", "table.keep("),
+    Use("a dict as a configuration",
+        lambda _: make_program().to_edge(config={"preserve_ops": ()}), "config is a dict",
+        "chosen before it runs", "EdgeConfig(...)"),
+    Use("a number in the place of a file",
+        lambda _: lostwax.load(3), "not an object of type int", "is an archive",
+        'lostwax.load("model.pt2")'),
+    Use("an executable in the place of a program",
+        lambda folder: lostwax.load(write_executable(folder)), "it is a .pte",
+        "loaded whole or not at all", "lostwax.pte reads and runs it"),
+    Use("a picture in the place of a page",
+        lambda folder: lostwax.explore(make_program(), folder / "model.png"),
+        "is called otherwise", "a browser tells by the name", "model.html'"),
+    Use("a profile that is not there",
+        lambda folder: lostwax.explore(make_program(), profile=folder / "times.json"),
+        "No such file or directory", "profile= is a dict", "profile=True"),
+    Use("complex numbers for ExecuTorch",
+        lambda _: export(lambda self, x: torch.view_as_complex(x.view(6, 2)).abs()).to_edge(),
+        "'self' is c64; it may be f32", "checked against the rules of its dialect",
+        "by what the rule allows"),
+    Use("a dropout in training, for ExecuTorch",
+        lambda _: lostwax.export(nn.Dropout(), (X,)).to_edge(), "bernoulli.p is not of core ATen",
+        "nothing takes it apart", "module.eval() before the export"),
+]  # fmt: skip
+USES += [
+    Use("a list that keeps tensors",
+        lambda _: export(lambda self, x: (self.seen.append(x.sum()), x)[1]),
+        "keeps a tensor in the attribute seen[0]", "the next run would not find it",
+        "register a buffer"),
+    Use("a random number of Python's, under strict",
+        lambda _: lostwax.export(lambda x: x * random.random(), (X,), strict=True),
+        "random.random()", "what was read at capture", "pass it as an argument"),
+]  # fmt: skip
+RUNS = [
+    Use("a tensor in the place of inputs", lambda file: lostwax.pte.run(file, X),
+        "is given a tensor, not a list", "one by one", "run(file, [x])"),
+    Use("an input of another dtype", lambda file: lostwax.pte.run(file, [X.double()]),
+        "input 0 is a tensor of torch.float64", "is planned for", "x.to(torch.float32)"),
+    Use("an input of another size", lambda file: lostwax.pte.run(file, [torch.ones(5, 4)]),
+        "[5, 4]", "is planned for", "export it with dynamic_shapes"),
+    Use("an input too many", lambda file: lostwax.pte.run(file, [X, X]),
+        "takes 1 inputs, 2 are given", "one by one", "a list of 1"),
+    Use("a method that is not in the file",
+        lambda file: lostwax.pte.run(file, [X], method="forwrd"),
+        "there is no method 'forwrd' (did you mean 'forward'?)",
+        "the methods that it was written with", "method='forward'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("use", RUNS, ids=lambda use: use.name)
+def test_a_wrong_call_of_a_file_is_told_all_four(use: Use, tmp_path: Path) -> None:
+    pytest.importorskip("executorch.runtime", reason="needs executorch: make test")
+    file = write_executable(tmp_path)
+    with pytest.raises(LostwaxError) as caught:
+        use.do(file)
+    said = "".join(traceback.format_exception_only(caught.value))
+    assert f"{Path(__file__).name}:{use.do.__code__.co_firstlineno} in " in said
+    for part in (use.what, "why: ", use.why, "instead: ", use.instead):
+        assert part in said, said
+
+
+def test_a_patch_without_a_block_says_that_it_does_nothing() -> None:
+    with pytest.warns(UserWarning, match=r"alone does nothing\n.*why: .*\n.*with lostwax") as said:
+        lostwax.patch_torch_export()
+    assert said[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with lostwax.patch_torch_export():
+            pass
+
+        @lostwax.patch_torch_export()
+        def export_of_torch() -> Any:
+            return torch.export.export
+
+        assert export_of_torch() is not torch.export.export
 
 
 @pytest.mark.parametrize("use", ARGUMENTS, ids=lambda use: use.name)
@@ -318,7 +467,7 @@ def test_a_wrong_argument_is_told_what_why_and_what_instead(use: Use, tmp_path: 
     for part in (use.what, use.why, use.instead):
         assert part in said, said
     assert "why: " in said
-    assert Path(__file__).name in said or type(caught.value) in (TypeError, ValueError), said
+    assert Path(__file__).name in said or type(caught.value) in PYTHONS, said
 
 
 @pytest.mark.parametrize("use", USES, ids=lambda use: use.name)

@@ -184,6 +184,8 @@ class VerificationError(LostwaxError, ValueError):
     """
 
     code = "LW0501"
+    why = "a program is checked against the rules of its dialect whenever one is made or changed"
+    instead = "compute it, at the line that is named, by what the rule allows"
 
     def __init__(self, message: str, violations: tuple[object, ...] = ()) -> None:
         self.violations = violations
@@ -210,6 +212,7 @@ class DecompositionError(LostwaxError, ValueError):
     """
 
     code = "LW0502"
+    why = "it is called with the arguments of the operator, and takes its place"
 
     def __init__(self, message: str, operator: object = None) -> None:
         self.operator = operator

@@ -74,6 +74,12 @@ def explore(
     `{"seconds": {node: ...}, "errors": {node: ...}}`, a JSON file of one, or True: the program is
     then run with its example, and errors are those of `diff` against it.
     """
+    if path is not None and Path(path).suffix not in ("", ".html", ".htm"):
+        raise ValueError(
+            f"explore writes a page, and {os.fspath(path)!r} is called otherwise\n"
+            "  why: a browser tells by the name what a file is\n"
+            f"  instead: {os.fspath(Path(path).with_suffix('.html'))!r}; the page saves SVG and PNG"
+        )
     with ExitStack() as undo:
         collector.pause(undo.callback)
         if diff is None:

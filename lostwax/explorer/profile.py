@@ -35,6 +35,10 @@ def read_profile(given: Any) -> Profile:
     if isinstance(given, (str, os.PathLike)):
         try:
             given = json.loads(Path(given).read_text("utf-8"))
+        except FileNotFoundError as error:
+            error.add_note("  why: profile= is a dict, the path of a JSON file, or True")
+            error.add_note("  instead: profile=True, which measures the example")
+            raise
         except ValueError as error:
             raise ValueError(
                 f"{given} is no profile: {error}\n"

@@ -8,9 +8,11 @@ that is imported meanwhile keeps what it finds.
 
 from __future__ import annotations
 
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ContextDecorator, contextmanager
 from functools import wraps
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -132,7 +134,49 @@ _PATCH = _Patch()
 
 
 @contextmanager
-def patch_torch_export() -> Iterator[None]:
+def _hold_patch() -> Iterator[None]:
+    import torch.export
+
+    block = object()
+    try:
+        _PATCH.enter(torch.export, block)
+        yield
+    finally:
+        _PATCH.leave(torch.export, block)
+
+
+class _Patching(ContextDecorator):
+    """What `with` takes, or decorates a function. Dropped without either, it has done nothing, and
+    says so."""
+
+    _is_used = False
+
+    def __call__(self, function: Any) -> Any:
+        self._is_used = True
+        return super().__call__(function)
+
+    def _recreate_cm(self) -> Any:
+        return _hold_patch()
+
+    def __enter__(self) -> None:
+        self._is_used = True
+        self._held = _hold_patch()
+        self._held.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._held.__exit__(*error)
+
+    def __del__(self) -> None:
+        if not self._is_used and not sys.is_finalizing():
+            warnings.warn(
+                "patch_torch_export() alone does nothing\n"
+                "  why: it holds for a block, and torch has its own names back after it\n"
+                "  instead: with lostwax.patch_torch_export(): ...",
+                stacklevel=2,
+            )
+
+
+def patch_torch_export() -> _Patching:
     """Let `torch.export.export` and `torch.export.draft_export` capture with lostwax, for a block
     of existing code. What they return is torch's own `ExportedProgram`, for `torch.export.save`
     and all others that take one.
@@ -143,11 +187,4 @@ def patch_torch_export() -> Iterator[None]:
     changes nothing: Python's own code runs, and is not checked more than without it. Errors are
     ours, and each is a `torch._dynamo.exc.UserError`, too.
     """
-    import torch.export
-
-    block = object()
-    try:
-        _PATCH.enter(torch.export, block)
-        yield
-    finally:
-        _PATCH.leave(torch.export, block)
+    return _Patching()

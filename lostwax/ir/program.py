@@ -146,7 +146,10 @@ class ExportedProgram(Program):
         def __getattr__(self, name: str) -> Any:
             """Say what is missing: what a GraphModule has is not looked for in a program."""
             hint = ""
-            if name == "meta" or (hasattr(GraphModule, name) and not name.startswith("_")):
+            if name in ("to_executable", "to_executorch", "to_backend"):
+                hint = f"\n  why: {name} is of a program in the Edge dialect\n  instead: "
+                hint += f"program.to_edge().{name}(...)"
+            elif name == "meta" or (hasattr(GraphModule, name) and not name.startswith("_")):
                 hint = "; program.module() is a GraphModule, which has it"
             elif taker := _find_taker(sys._getframe(1)):
                 hint = f"; {taker} {_TAKES}"

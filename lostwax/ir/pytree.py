@@ -33,8 +33,10 @@ def register_dataclass(cls: type[Any], *, serialized_type_name: str | None = Non
     """
     if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
         raise RegistrationError(
-            f"{cls!r} is not a dataclass: decorate it with @dataclasses.dataclass, or register it "
-            "with torch.utils._pytree.register_pytree_node"
+            f"{cls!r} is not a dataclass\n"
+            "  why: the fields of a dataclass say where the tensors are\n"
+            "  instead: decorate it with @dataclasses.dataclass, or register it with "
+            "torch.utils._pytree.register_pytree_node"
         )
     name = serialized_type_name or f"{cls.__module__}.{cls.__qualname__}"
     if cls not in _pytree.SUPPORTED_NODES:

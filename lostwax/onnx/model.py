@@ -83,9 +83,9 @@ def write_model(
     stays: Callable[[torch.Tensor], object] = lambda _: False,
 ) -> ir.Model:
     """As `to_onnx`; `stays` says of a weight that it is held as it is."""
-    if not OLDEST <= opset <= NEWEST:
+    if type(opset) is not int or not OLDEST <= opset <= NEWEST:
         raise OnnxError(
-            f"opset={opset} cannot be written\n  why: opsets {OLDEST} to {NEWEST} are known\n"
+            f"opset={opset!r} cannot be written\n  why: opsets {OLDEST} to {NEWEST} are known\n"
             f"  instead: leave it out, which is {USUAL}, or take one of these"
         )
     wanted = check_wanted(functions)

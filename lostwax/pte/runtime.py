@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import torch
 
-from lostwax.errors import LoadError
+from lostwax.errors import LoadError, did_you_mean
 from lostwax.location import user_location
 from lostwax.pte.file.reader import read_file
 from lostwax.pte.file.schema import DTYPES, DYNAMIC_BOUND
@@ -44,6 +44,9 @@ def run(
     return load_runtime(file, weights).run(inputs, method=method)
 
 
+_FLAT = "a method takes its inputs one by one, as the example's leaves were"
+
+
 class LoadedProgram:
     """A file in the runtime: methods keep their state from call to call, and share it."""
 
@@ -63,10 +66,23 @@ class LoadedProgram:
         """Run a method and return its results."""
         plan = self._plans.get(method)
         if plan is None:
-            raise LoadError(f"there is no method {method!r}; there are {sorted(self._plans)}")
+            near = did_you_mean(method, self._plans)
+            raise LoadError(
+                f"there is no method {method!r}{near}; there are {sorted(self._plans)}\n"
+                "  why: a file has the methods that it was written with\n"
+                f"  instead: method={next(iter(self._plans), 'forward')!r}"
+            )
         wanted = [plan["values"][i]["val"] for i in plan["inputs"] or ()]
+        if isinstance(inputs, torch.Tensor):
+            raise LoadError(
+                f"{method!r} is given a tensor, not a list of its inputs\n  why: {_FLAT}\n"
+                "  instead: a list of it, run(file, [x])"
+            )
         if len(wanted) != len(inputs):
-            raise LoadError(f"{method!r} takes {len(wanted)} inputs, {len(inputs)} are given")
+            raise LoadError(
+                f"{method!r} takes {len(wanted)} inputs, {len(inputs)} are given\n  why: {_FLAT}\n"
+                f"  instead: a list of {len(wanted)}, structures taken apart in their order"
+            )
         pairs = zip(inputs, wanted, strict=True)
         given = [_lay_out(at, v, t) for at, (v, t) in enumerate(pairs)]
         if method not in self._methods:
@@ -243,9 +259,12 @@ def _lay_out(at: int, value: Any, wanted: dict[str, Any]) -> Any:
     sizes, bounded = list(wanted["sizes"] or ()), wanted["shape_dynamism"] == DYNAMIC_BOUND
     if not _fits(value, wanted["scalar_type"], sizes, bounded):
         limit = "at most " if bounded else ""
+        dtype = _DTYPE_NAMES.get(wanted["scalar_type"], "?")
         raise LoadError(
             f"input {at} is {_describe(value)}; the method takes a tensor on the CPU of "
-            f"{_DTYPE_NAMES.get(wanted['scalar_type'], '?')} and {limit}{sizes}"
+            f"{dtype} and {limit}{sizes}\n"
+            "  why: its memory is planned for the dtypes and sizes of the example\n"
+            f"  instead: {_propose(value, dtype)}"
         )
     plain = value.detach()
     if type(plain) is not torch.Tensor:
@@ -255,6 +274,16 @@ def _lay_out(at: int, value: Any, wanted: dict[str, Any]) -> Any:
     return plain.contiguous(
         memory_format=torch.channels_last if is_last else torch.contiguous_format
     )
+
+
+def _propose(value: Any, dtype: str) -> str:
+    if not isinstance(value, torch.Tensor):
+        return "torch.as_tensor(x)"
+    if str(value.dtype) != dtype:
+        return f"x.to({dtype})"
+    if value.device.type != "cpu":
+        return "x.cpu()"
+    return "an input of that size; or export it with dynamic_shapes, which have the greatest sizes"
 
 
 def _fits(value: Any, dtype: int, sizes: list[int], bounded: bool) -> bool:

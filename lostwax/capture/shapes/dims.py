@@ -201,7 +201,10 @@ class Dim(_Affine):
         _check_limits(text, min, max)
         for limit in (min, max):
             if limit is not None and limit < 0:
-                raise DynamicShapesError(f"{text}: a size is never negative, min and max are >= 0")
+                raise DynamicShapesError(
+                    f"{text}: a size is never negative, min and max are >= 0\n"
+                    "  instead: min=0, or leave it out: then there is no limit"
+                )
         self.__name__ = name
         self.min = 0 if min is None else min
         self.max = max
@@ -356,7 +359,13 @@ def _mark(tensor: torch.Tensor, index: int | Iterable[int], hint: Hint) -> None:
             f"only tensors can be marked, not a {type(tensor).__name__}\n"
             "  instead: mark an input's tensor; for an int write dynamic_shapes={'n': Dim.DYNAMIC}"
         )
-    for dim in (index,) if isinstance(index, int) else tuple(index):
+    indices = (index,) if isinstance(index, int) else tuple(index)
+    for dim in indices:
+        if not isinstance(dim, int):
+            raise DynamicShapesError(
+                f"dimensions to mark are numbers, not {index!r}\n  instead: mark_dynamic(x, 0); "
+                "for a name, dynamic_shapes={'x': {0: Dim(\"batch\")}}"
+            )
         if not -tensor.ndim <= dim < tensor.ndim:
             raise DynamicShapesError(
                 f"the tensor has {tensor.ndim} dimension(s), there is no dimension {dim} to mark\n"

@@ -30,6 +30,8 @@ from lostwax.classes import SYMBOLIC, TENSORS
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, storage_key
 from lostwax.ir.run.held import find_held as held_by
+from lostwax.ir.text import list_frames
+from lostwax.location import Location
 from lostwax.types import TensorType
 from lostwax.undo.undo import Undo
 
@@ -506,8 +508,8 @@ def kept_tensor_error(kept: KeptTensor, because: str) -> CaptureError:
     meta: dict[str, Any] = {"stack_trace": ""}
     if step is not None:
         step.place.describe(step.target, meta)
-    frames = meta["stack_trace"].rstrip().splitlines()[-2:]
-    at = "".join(f"\n  {'at ' if i == 0 else '  '}{f.strip()}" for i, f in enumerate(frames))
+    frames = list_frames(meta["stack_trace"])[-1:]
+    at = "".join(f"\n  at {Location(file, int(line), name)}" for file, line, name, _ in frames)
     return CaptureError(
         f"the module keeps a tensor in the attribute {kept.where}.{at}\n"
         "  why: the program has no such state, the next run would not find it\n"

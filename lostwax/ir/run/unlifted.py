@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import FrameType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import nn
@@ -108,6 +108,15 @@ class UnliftedModule(GraphModule):
     def code(self) -> str:
         """The code of the graph."""
         return self._code
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """torch.jit.script asks for it."""
+        raise TypeError(
+            "the module of a program cannot be scripted\n"
+            "  why: it runs the program, which needs no Python of yours\n"
+            "  instead: lostwax.save(program, path), which torch.export.load reads; or script the "
+            "module that was exported"
+        )
 
     def recompile(self) -> Any:
         """Run the graph, as it is now edited, from here on."""

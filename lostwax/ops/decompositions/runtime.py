@@ -23,6 +23,7 @@ INSTEAD = {
     "logarithms, where all are positive",
     "aten::_fft_c2c": "products with matrices of cosines and sines, or torch.fft.rfft",
     "aten::_grouped_mm": "a loop over the groups with masks, or torch.bmm",
+    "aten::bernoulli.p": "module.eval() before the export, if it is of a dropout",
 }
 """What to write where these cannot be taken apart."""
 

@@ -119,6 +119,12 @@ def _open(source: Any) -> tuple[str, Any]:
         return "the buffer", bytearray(source)
     if hasattr(source, "read"):
         return str(getattr(source, "name", "the buffer")), _read(source)
+    if not isinstance(source, (str, os.PathLike)):
+        raise TypeError(
+            f"load reads a path or a file that is open for bytes, not an object of type "
+            f"{type(source).__name__}\n"
+            '  why: a .pt2 file is an archive\n  instead: lostwax.load("model.pt2")'
+        )
     path = os.fspath(source)
     with _open_file(path) as file:
         if os.fstat(file.fileno()).st_size == 0:

@@ -102,26 +102,15 @@ def _try_as_eager(make: Make, attempt: Attempt) -> ExportedProgram | None:
 
 def _differ(one: ExportedProgram, other: ExportedProgram) -> bool:
     """Do they give other values for the example? Where that has no data, nobody knows."""
-    if str(one.graph) == str(other.graph):
+    from lostwax.ir.diff import find_change  # few ask
+
+    if find_change(one, other) is None:
         return False
     held = pytree.tree_leaves((one.state_dict, one.constants, one.example_inputs))
     if any(isinstance(t, FakeTensor) or getattr(t, "is_meta", False) for t in held):
         return False
-    return _compute(one) != _compute(other)
-
-
-class _ComputedResult:
-    """The result of a call, for comparison."""
-
-    def __init__(self, leaves: list[Any], spec: Any) -> None:
-        self.leaves, self.spec = leaves, spec
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _ComputedResult) or self.spec != other.spec:
-            return False
-        return all(map(_is_close, self.leaves, other.leaves))
-
-    __hash__ = None  # type: ignore[assignment]
+    (values, structure), (others, its) = _compute(one), _compute(other)
+    return structure != its or not all(map(_is_close, values, others))
 
 
 def _is_close(a: Any, b: Any) -> bool:
@@ -132,12 +121,13 @@ def _is_close(a: Any, b: Any) -> bool:
     return True
 
 
-def _compute(program: ExportedProgram) -> _ComputedResult | None:
-    """What a program gives for the example; None if it raises."""
+def _compute(program: ExportedProgram) -> tuple[list[Any], Any]:
+    """The values that a program gives for the example, and their structure, which is None if it
+    raises."""
     args, kwargs = copy.deepcopy(program.example_inputs or ((), {}))
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
-            return _ComputedResult(*pytree.tree_flatten(program.module()(*args, **kwargs)))
+            return pytree.tree_flatten(program.module()(*args, **kwargs))
         except Exception:
-            return None
+            return [], None

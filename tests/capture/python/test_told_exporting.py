@@ -69,10 +69,18 @@ def test_the_first_refusal_is_told_where_both_are() -> None:
         export(fails_anyway)
 
 
-def test_compare_takes_eager_where_values_differ() -> None:
+def other_constants(x: Tensor) -> Tensor:
+    return x + torch.tensor([1.0, 2, 3] if torch.compiler.is_exporting() else [4.0, 5, 6])
+
+
+@pytest.mark.parametrize("function", [other_values, other_constants])
+def test_compare_takes_eager_where_values_differ(function: Any) -> None:
     with pytest.warns(UserWarning, match="gives other values if it is told"):
-        program = export(other_values, tell_exporting="compare")
-    torch.testing.assert_close(program.module()(X), other_values(X))
+        program = export(function, tell_exporting="compare")
+    torch.testing.assert_close(program.module()(X), function(X))
+
+
+def test_compare_keeps_the_way_of_exports_where_values_are_the_same() -> None:
     assert export(same_values, tell_exporting="compare").settings.exporting
 
 

@@ -21,7 +21,7 @@ from lostwax.cli.progress import show_status
 from lostwax.errors import CommandError, LostwaxError
 from lostwax.llm.exporting import LanguageModel
 from lostwax.llm.exporting import export as export_llm
-from lostwax.llm.runner import Continued, TextSettings, continue_text
+from lostwax.llm.runner import Continued, TextSettings, continue_text, silence
 
 CONTEXT = 2048
 
@@ -51,8 +51,9 @@ def export_language(
     start = time.perf_counter()
     with show_status(f"exporting {models[0]}"):
         dtype = read_dtype(building.dtype) or torch.float32
-        made = export_llm(model, dtype=dtype, reads_late=True, **words)
-        made.save(file)
+        with silence():  # libraries of C++ print what they like
+            made = export_llm(model, dtype=dtype, reads_late=True, **words)
+            made.save(file)
     seconds = time.perf_counter() - start
     result = {"model": models[0], "file": file, "seconds": round(seconds, 3), **made.describe()}
     tokenizer = os.path.join(name, "tokenizer.json")

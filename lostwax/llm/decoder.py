@@ -49,6 +49,10 @@ class Decoder(nn.Module):
     ) -> None:
         super().__init__()
         self.model, self.context, self.all_logits = model, context, all_logits
+        self.places: Tensor
+        # Kernels would write wherever they are told to, or count from the end. Who looks a position
+        # up is told that it is not there.
+        self.register_buffer("places", torch.arange(context))
         self.sdpa: KernelAttention | None = None
         """What computes attention by a kernel, if it does."""
         takes = signature(model.forward).parameters
@@ -109,6 +113,7 @@ class Decoder(nn.Module):
         return tuple(name for name in names if name.startswith(("keys_", "values_")))
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        positions = self.places.index_select(0, positions)
         if self.sdpa is None:
             return self._compute(tokens, positions)
         start = positions[0].item()

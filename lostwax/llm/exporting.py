@@ -184,7 +184,12 @@ def export(
     report = edge.delegation_report()
     tables = EMBEDDINGS if has_small_tables(found) else ()
     kernels = [*tables, *(ATTENTION if decoder.sdpa else ())]
-    config = ExecutableConfig(reads_late=is_own, unread_state=decoder.list_unread())
+    config = ExecutableConfig(
+        reads_late=is_own,
+        unread_state=decoder.list_unread(),
+        # Those of kernels for attention alone, which refuse other positions themselves.
+        tells_conditions=decoder.sdpa is None,
+    )
     executable = edge.to_executable(config, kernels=kernels)
     return LanguageModel(found, program, executable, report, context, length)
 

@@ -65,7 +65,7 @@ def continue_text(
         pieces.append(piece)
         say(piece)
 
-    with _silence() as log:
+    with silence() as log:
         runner = _import_runner(facts)
         config = runner.GenerationConfig(
             max_new_tokens=most,
@@ -164,7 +164,7 @@ def _read_stats(stats: Any, text: str, count: int) -> Continued:
 
 
 @contextmanager
-def _silence() -> Iterator[IO[bytes]]:
+def silence() -> Iterator[IO[bytes]]:
     """Let all that C++ prints go to a file, which is yielded. Python's own streams that go to the
     same places do so, too: whoever wants to say something has a stream of his own."""
     for stream in (sys.stdout, sys.stderr):

@@ -41,6 +41,8 @@ class ExecutableConfig:
     reads_late: bool = False
     """Are weights read when the file is written? The executable then has no copy of them, and they
     must not change before."""
+    tells_conditions: bool = True
+    """Is a warning given of the conditions of the program that the file does not check?"""
     unread_state: tuple[str, ...] = ()
     """State whose first values no method reads before it writes them, as a cache that is filled
     from its beginning. They are not in the file."""
@@ -99,7 +101,8 @@ class ExecutableProgram(Methods):
         self._chunks = chunks if self.config.reads_late else _own(chunks)
         self.weights: bytes | None = None if beside is None else beside.write()
         """The `.ptd` file with the weights, if they are beside."""
-        warn_of_unchecked(programs)
+        if self.config.tells_conditions:
+            warn_of_unchecked(programs)
         if state.shared and programs.keys() >= {"prefill", "decode"}:
             _warn_of_stages(state.shared[0])
 

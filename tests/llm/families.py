@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from sweep.libraries import import_torchvision
+from tests.whole import WHOLE
 
 CONTEXT, WORDS = 80, 256
 BEGIN, END = 254, 255
@@ -99,6 +100,22 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Models with weights of fewer bits, or attention by a kernel, and how they are exported."""
 
+ROOMS: dict[str, dict[str, Any]] = {
+    "Phi 4 mini": {
+        "rope_parameters": {
+            **LONG_ROPE,
+            "short_factor": [1.0 + 0.1 * i for i in range(8)],
+            "long_factor": [2.0 + i for i in range(8)],
+        }
+    },
+    "GPT-2": {"n_embd": 64},
+    "Mamba 2": {"num_heads": 16},
+}
+"""What rows of whole groups, as 8da4w wants them, need beside `WIDE`."""
+QUANTIZED = {f"{family}, 8da4w": family for family in FAMILIES if family != "OLMo 2"}
+"""All families with layers of four bits and tables of eight. OLMo 2 takes, of two tokens whose
+logits are 0.6 % apart, the other one: XNNPACK rounds activations otherwise than torchao does."""
+
 COUNTS = {1: 9, 2: 64, 17: CONTEXT - 17}
 """How many tokens are asked for, by the length of the prompt: the last fill the context."""
 
@@ -117,6 +134,12 @@ def make_model(family: str, **more: Any) -> Any:
         parameter.add_(torch.randn_like(parameter) * 0.25)
     model.generation_config.eos_token_id = [END, END - 2]
     return model
+
+
+def widen(family: str) -> dict[str, Any]:
+    """The sizes of a family with rows of whole groups."""
+    usual = {} if family == "GPT-2" else WIDE if "Mamba" not in family else {"hidden_size": 64}
+    return {**usual, **ROOMS.get(family, {})}
 
 
 class Runner:
@@ -254,6 +277,9 @@ def main(families: list[str]) -> None:
                 results[key] = try_to_judge(family, runner, Path(name), {"backend": backend})
         for key, (family, options) in SMALL.items() if families == list(FAMILIES) else ():
             results[key] = try_to_judge(family, runner, Path(name), options, **WIDE)
+        for key, family in QUANTIZED.items() if WHOLE and families == list(FAMILIES) else ():
+            options, sizes = {"quantize": "8da4w", "embedding": 8}, widen(family)
+            results[key] = try_to_judge(family, runner, Path(name), options, **sizes)
     print("\n" + json.dumps(results))
 
 

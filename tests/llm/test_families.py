@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from tests.interop.generation import find_version
-from tests.llm.families import BEGIN, CONTEXT, COUNTS, END, FAMILIES, SMALL, WORDS
+from tests.llm.families import BEGIN, CONTEXT, COUNTS, END, FAMILIES, QUANTIZED, SMALL, WORDS
+from tests.whole import WHOLE
 
 pytestmark = pytest.mark.skipif(
     find_version() < (5, 23), reason="transformers 5.23 is the first with these interfaces"
 )
 ROOT = Path(__file__).parents[2]
-CASES = [*FAMILIES, "Llama, portable", "Mamba 2, portable", *SMALL]
+CASES = [*FAMILIES, *(QUANTIZED if WHOLE else ()), "Llama, portable", "Mamba 2, portable", *SMALL]
 
 
 @pytest.fixture(scope="module")

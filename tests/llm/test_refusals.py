@@ -147,6 +147,24 @@ def test_a_cache_of_another_kind_is_refused() -> None:
         decoder._keep(3, DynamicIndexedLayer())
 
 
+@pytest.mark.parametrize("sdpa", ["custom", None])
+def test_positions_that_are_not_there(sdpa: str | None) -> None:
+    """ExecuTorch's kernel writes wherever it is told to; and nobody is warned of it in vain."""
+    pytest.importorskip("executorch")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*does not check these conditions")
+        made = lostwax.llm.export(make_model("Llama"), context=16, length=4, sdpa=sdpa)
+    runtime = lostwax.pte.load_runtime(made.buffer)
+    for start, count in ((13, 4), (16, 1), (-1, 2), (1 << 40, 1)):
+        args = torch.zeros(1, count, dtype=torch.int64), torch.arange(start, start + count)
+        with pytest.raises(RuntimeError, match="failed with error"):
+            runtime.run(args)
+        with pytest.raises((RuntimeError, IndexError)):
+            made.program.module()(*args)
+    (found,) = runtime.run([torch.zeros(1, 4, dtype=torch.int64), torch.arange(12, 16)])
+    assert found.isfinite().all()
+
+
 def test_the_model_is_left_as_it_was() -> None:
     model = make("Mixtral", **SIZES, num_local_experts=2, num_experts_per_tok=1).train()
     before = model.config.to_dict(), model.get_experts_implementation(), {*vars(model)}

@@ -381,7 +381,7 @@ def check(
         list[str],
         typer.Argument(
             metavar="[FILE] MODEL",
-            help="A .pt2 or .onnx file and its model, or a model.",
+            help="A .pt2 or .onnx file and its model, or a model; .pte with --stages.",
             autocompletion=complete_model,
         ),
     ],
@@ -393,6 +393,11 @@ def check(
         bool, option("--own-weights", help="Keep the model's weights, not the file's.")
     ] = False,
     dynamic: Dynamic = None,
+    stages: Annotated[
+        bool, option("--stages", help="Its values stage by stage: which line goes wrong first.")
+    ] = False,
+    inputs: Inputs = None,
+    backend: Backend = "",
     jobs: Jobs = 1,
     ray: OnRay = False,
     imports: Imports = None,
@@ -406,10 +411,15 @@ def check(
             check_file(file)
     check_names([model for _, model in pairs], building)
     from lostwax.cli.exporting import Options
-    from lostwax.cli.running import CheckOptions, check_models
+    from lostwax.cli.running import CheckOptions, check_model_stages, check_models
 
+    check_inputs(inputs or ())
     how = Options(building, tuple(dynamic or ()))
     options = CheckOptions(how, draws, own_weights, tuple(imports or ()))
+    if stages:
+        return check_model_stages(pairs, options, inputs or (), backend)
+    if inputs or backend or any(file.endswith(".pte") for file, _ in pairs):
+        raise CommandError("--input, --backend and .pte files go with --stages")
     return check_models(pairs, options, jobs, ray)
 
 

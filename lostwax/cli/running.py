@@ -17,11 +17,12 @@ from torch import nn
 from lostwax.capture.export import export
 from lostwax.checking.check import check
 from lostwax.checking.result import CheckResult
-from lostwax.cli.exporting import Options, export_built
+from lostwax.checking.stages import check_stages
+from lostwax.cli.exporting import Options, export_built, find_backend
 from lostwax.cli.models.factories import build_model, import_place
 from lostwax.cli.models.inputs import read_input
 from lostwax.cli.models.sizes import read_file_dims
-from lostwax.cli.outcome import CommandOutcome, split_input, write_error
+from lostwax.cli.outcome import CommandOutcome, Exit, split_input, write_error
 from lostwax.cli.programs import load_program, reading
 from lostwax.cli.progress import show_status
 from lostwax.cli.several import Job, find_exit, run_jobs
@@ -84,6 +85,44 @@ def check_model(
         _take_weights(model.module, program, job.file)
     found = check(program, model.module, draws=options.draws, seed=building.seed, on_case=on_case)
     return _describe_job(job, found)
+
+
+def check_model_stages(
+    pairs: Sequence[tuple[str, str]], options: CheckOptions, inputs: Sequence[str], backend: str
+) -> CommandOutcome:
+    """Compare the values of a program stage by stage, up to the runtime."""
+    if len(pairs) != 1:
+        raise CommandError(f"--stages is of one program, and there are {len(pairs)}")
+    ((file, spec),) = pairs
+    for name in options.imports:
+        import_place(name)
+    with show_status(f"checking {file or spec}") as tell:
+        tell("building the model")
+        model = build_model(spec, options.export.building)
+        if file.endswith(".pt2"):
+            program = load_program(file)
+            if not options.own_weights and not options.export.building.weights:
+                _take_weights(model.module, program, file)
+        elif file.endswith(".onnx"):
+            raise CommandError("--stages is of .pt2 and .pte files, and of models alone")
+        else:
+            program = export_built(model, options.export)
+        example: Any = program.example_inputs or (model.args, model.kwargs)
+        given = read_inputs(inputs)
+        call = match_inputs(given, len(example[0]), [*example[1]]) if given else example
+        tell("running each stage")
+        with in_options(()):
+            found = check_stages(
+                program,
+                model.module,
+                call,
+                partitioner=find_backend(backend),
+                file=file if file.endswith(".pte") else None,
+            )
+    note = [] if given else ["the inputs are the model's example: --input gives real ones"]
+    text = f"{found}\n\n{found.plot()}"
+    code = Exit.OK if found else Exit.DIFFERS
+    return CommandOutcome({"model": spec, "file": file, **found.to_json()}, text, code, note)
 
 
 def _describe_job(job: Job[CheckOptions], found: CheckResult) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import contextmanager
 
@@ -133,3 +134,21 @@ def test_times_are_told_by_their_shares():
     ]
     assert told["items_per_second"] == pytest.approx(4 / 0.0505)
     assert describe_times([1.0], 2)["p99"] == 1.0
+
+
+def test_a_check_stage_by_stage(lostwax, folder):
+    done = lostwax("check", "nets.py:tiny", "--stages", "--json")
+    assert done.code == 0
+    result = json.loads(done.out)["result"]
+    assert [stage["name"] for stage in result["stages"]][:3] == ["ATen", "core ATen", "Edge"]
+    assert result["growth"] is None
+    assert result["stages"][1]["nodes"][0]["line"].startswith("nets.py:")
+    assert lostwax("export", "nets.py:tiny", "--pte", "-o", "m.pte").code == 0
+    done = lostwax("check", "m.pte", "nets.py:tiny", "--stages")
+    assert done.code == 0
+    assert "the results, Edge\n" in done.out
+    assert "the inputs are the model's example: --input gives real ones" in done.err
+    refused = lostwax("check", "m.pte", "nets.py:tiny")
+    assert "--input, --backend and .pte files go with --stages" in refused.err
+    two = lostwax("check", "nets.py:tiny", "nets.py:tiny", "--stages")
+    assert "--stages is of one program, and there are 2" in two.err

@@ -109,7 +109,7 @@ def split_targets(targets: Sequence[str]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     file = ""
     for each in targets:
-        if each.endswith((".pt2", ".onnx")):
+        if each.endswith((".pt2", ".onnx", ".pte")):
             if file:
                 break
             file = each

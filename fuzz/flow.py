@@ -270,7 +270,9 @@ def _call(module: Any, leaves: list[Tensor], arguments: list[Any]) -> Told:
         return Told("slow", None)
     except LostwaxError as error:
         return Told("refused", str(error).partition("\n")[0])
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         return Told("raised", f"{type(error).__name__}: {error}")
     seen = {"results": changed[0], "arguments": changed[1], "buffers": buffers}
     return Told("ran", seen | {"gradients": gradients})
@@ -341,7 +343,9 @@ def judge_source(source: str, seed: int, kind: str) -> tuple[str, str]:
         return "wrong", "the export does not end"
     except LostwaxError as error:
         return "refused", str(error).partition("\n")[0]
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         return "wrong", f"the export raises {type(error).__name__}: {error}"
     if rng.random() < 0.1 and kind != "enums":  # files have the numbers of members alone
         program = _save_and_load(program)

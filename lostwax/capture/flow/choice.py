@@ -66,6 +66,14 @@ def read_variables(frame: FrameType) -> dict[str, Any]:
     return {name: names[name] for name in names if not is_of_hooks(name)}
 
 
+def let_go(hook: Any) -> None:
+    """A choice or a loop is over: what the function drops ends with it. (The frame holds the hook,
+    and would be held by it.)"""
+    given = hook._given
+    vars(hook).clear()
+    hook.is_symbolic, hook._given = True, given
+
+
 class Choice:
     """One `if`, while it is recorded."""
 
@@ -135,6 +143,12 @@ class Choice:
 
     def end(self) -> bool:
         """A side has ended. Returns whether all is done."""
+        is_over = self._end()
+        if is_over:
+            let_go(self)
+        return is_over
+
+    def _end(self) -> bool:
         if self._is_inline:
             self._given = {}
             return True
@@ -182,7 +196,9 @@ class Choice:
 
     def _take_changes(self) -> Changes:
         try:
-            return self._heap.take_changes(self._scope.as_region())
+            return self._heap.take_changes(
+                self._scope.as_region(), self._before, read_variables(self._frame)
+            )
         except NotRestorableError as error:
             raise CaptureError(
                 f"the {self.side} side of an `if` on data changes {error.what}, and that cannot be "
@@ -247,6 +263,7 @@ class Choice:
         self._given = {name: build(results) for name, build in variables.items()}
         for place, content in places:
             place.write(content(results))
+        vars(merging).clear()  # its ways to build a value hold it
 
     def _plan_variables(self, merging: Merging) -> dict[str, Build]:
         found: dict[str, Build] = {}

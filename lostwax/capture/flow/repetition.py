@@ -23,7 +23,7 @@ from lostwax.capture.control.scope import RecordedFunction, Scope
 from lostwax.capture.control.selections import Turns, take_selections
 from lostwax.capture.control.while_loop import append_while
 from lostwax.capture.flow import open_regions
-from lostwax.capture.flow.choice import read_variables
+from lostwax.capture.flow.choice import let_go, read_variables
 from lostwax.capture.flow.items import OPEN
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.lists.growth import (
@@ -202,6 +202,7 @@ class WhileRecorder:
         is_changed |= any(each.is_changed for each in self._growths.values())
         if not (new or roots or is_changed or self._is_probe or len(self._growths) > known):
             self._put_in(*self._append(), is_over=True)
+            let_go(self)
             return True
         self._is_probe = False
         self._trials += 1
@@ -328,7 +329,9 @@ class WhileRecorder:
 
     def _take_changes(self, name: str) -> Changes:
         try:
-            return self._heap.take_changes(self._scope.as_region())
+            return self._heap.take_changes(
+                self._scope.as_region(), self._entry, read_variables(self._frame)
+            )
         except NotRestorableError as error:
             raise self._refuse(f"{name} changes {error.what}, which cannot be undone") from None
 

@@ -9,7 +9,7 @@ the changes.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import CellType
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +17,8 @@ from torch import nn
 
 from lostwax.branches import OUTERMOST
 from lostwax.capture.heap.contents import list_items, read_items, write
+from lostwax.capture.heap.edges import parts
+from lostwax.capture.heap.ends import find_ended
 from lostwax.capture.heap.held_by_modules import HeldByModules, ModulesMoment
 from lostwax.capture.heap.hidden import TorchSettings
 from lostwax.capture.heap.holders import MISSING, Content
@@ -155,18 +157,23 @@ class Moment:
             recomputed.note_asked(asked, region)
             recomputed.take_out(((key, place) for key, place, _ in self.list_changes()), region)
 
-    def take_changes(self, region: EndedRegion) -> Changes:
-        """What has changed since this moment; it is put back."""
+    def take_changes(
+        self, region: EndedRegion, before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> Changes:
+        """What has changed since this moment; it is put back. The variables of the function that
+        runs were those, and are these."""
         found: Changes = {}
         self.take_recomputed(region)
         if self.find_change() is None:
+            self._check_ended(before, after, found)
             return found
         for key, (name, holder, content), is_lasting in self.list_changes():
-            before, after = list_items(content), read_items(holder)
-            if before is None or after is None:
+            old, new = list_items(content), read_items(holder)
+            if old is None or new is None:
                 raise NotRestorableError(name)
             lasts = is_lasting or (key in found and found[key].is_lasting)
-            found[key] = ChangedPlace(name, holder, before, after, lasts)
+            found[key] = ChangedPlace(name, holder, old, new, lasts)
+        self._check_ended(before, after, found)
         for place in found.values():
             place.write(place.before)
         self.state.held.forget()
@@ -174,6 +181,23 @@ class Moment:
         if left is not None:
             raise NotRestorableError(left.name)
         return found
+
+    def _check_ended(
+        self, before: Mapping[str, Any], after: Mapping[str, Any], found: Changes
+    ) -> None:
+        changed = [(place.name, place.before, place.after) for place in found.values()]
+        ended = find_ended(before, after, changed, self._is_held)
+        if ended is not None:
+            raise NotRestorableError(f"{ended}, and the object that was there ends")
+
+    def _is_held(self, value: Any) -> bool:
+        """Do others than variables lead to an object?"""
+        if self.state.places.has_seen(value):
+            return True
+        held = self._held
+        return held is not None and (
+            held.places.has_seen(value) or any(map(held.snapshot.holds, parts(value)))
+        )
 
     def list_changed_scalars(self) -> list[str]:
         """The names of what holds other numbers or words than it did, among globals, closures and

@@ -106,6 +106,10 @@ class Places:
         """Find the places that a value leads to."""
         self._open_all([(name, value)])
 
+    def leave_out(self, values: Iterable[Any]) -> None:
+        """Do not open these."""
+        self._seen.update({id(each): each for each in values})
+
     def begin(self, function: FunctionType) -> None:
         """Find the places that a function leads to which is about to run."""
         self._note_function(function)

@@ -23,6 +23,7 @@ import sys
 import tempfile
 import threading
 import types
+import weakref
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -326,3 +327,116 @@ def test_buffers_may_be_written_without_gradients(forward: Any) -> None:
     for x in (torch.ones(3), -torch.ones(3), torch.ones(3)):
         torch.testing.assert_close(run(x), eager(x))
         assert run(x).requires_grad is eager(x).requires_grad
+
+
+# ------------------------------------------------------------------------------------ what ends
+
+
+class Ending:
+    """Notes its end."""
+
+    def __init__(self, log: list[int]) -> None:
+        self.log = log
+
+    def __del__(self) -> None:
+        self.log.append(1)
+
+
+def drop_one(x: torch.Tensor, held: Any) -> None:
+    if x.sum() > 0:
+        held = None  # noqa: F841
+
+
+def drop_in_loop(x: torch.Tensor, held: Any) -> None:
+    while x.sum() < 4:
+        held = None  # noqa: F841
+        x = x + 1
+
+
+def take_from_list(x: torch.Tensor, held: Any) -> None:
+    kept = [held, 1]
+    held = None
+    if x.sum() > 0:
+        kept[0] = 2
+
+
+def ask_weakly(x: torch.Tensor) -> Any:
+    held = Numbers()
+    seen = weakref.ref(held)
+    if x.sum() > 0:
+        held = None  # type: ignore[assignment]
+    return x * (2 if seen() is None else 3)
+
+
+def leave_generator(x: torch.Tensor) -> Any:
+    log: list[int] = []
+
+    def steps() -> Any:
+        try:
+            yield 1
+        finally:
+            log.append(1)
+
+    held = steps()
+    next(held)
+    if x.sum() > 0:
+        held = None
+    return x + len(log)
+
+
+def _let_end(drop: Any) -> Any:
+    def call(x: torch.Tensor) -> Any:
+        log: list[int] = []
+        drop(x, Ending(log))
+        return x + len(log)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "call",
+    [*map(_let_end, (drop_one, drop_in_loop, take_from_list)), ask_weakly, leave_generator],
+)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_an_object_that_one_side_ends_is_refused(call: Any, sign: float) -> None:
+    with pytest.raises(CaptureError, match="the object that was there ends"):
+        export(call, (torch.ones(3) * sign,))
+
+
+def test_what_a_function_holds_ends_with_it() -> None:
+    def branch(x: torch.Tensor, log: list[int]) -> torch.Tensor:
+        _held = Ending(log)
+        return x * 2 if x.sum() > 0 else x * 3
+
+    def loop(x: torch.Tensor, log: list[int]) -> torch.Tensor:
+        _held = Ending(log)
+        while x.sum() < 4:
+            x = x + 1
+        return x
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        log: list[int] = []
+        y = branch(x, log) + 10 * len(log)
+        return loop(y, log) + 100 * len(log)
+
+    program = export(call, (torch.ones(3),))
+    for sign in (1.0, -1.0):
+        x = torch.ones(3) * sign
+        torch.testing.assert_close(program.module()(x), call(x))
+
+
+def test_objects_that_others_hold_may_be_exchanged() -> None:
+    one, other = Numbers(), Numbers()
+    other.factor = 5.0
+    seen = weakref.ref(one)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        chosen = one
+        if x.sum() > 0:
+            chosen = other
+        return x * chosen.factor + seen().factor  # type: ignore[union-attr]
+
+    program = export(call, (torch.ones(3),))
+    for sign in (1.0, -1.0):
+        x = torch.ones(3) * sign
+        torch.testing.assert_close(program.module()(x), call(x))

@@ -65,17 +65,9 @@ class Outline(NamedTuple):
             return set()
         return set[str]().union(*map(_nonlocals_set, self.codes))
 
-    def sets_items(self) -> bool:
-        """Is there an `x[i] = y`?"""
-        return any(each in self.operations for each in _STORE_ITEM)
-
     def sets_attributes(self) -> bool:
         """Is there an `x.name = y`, or a `del x.name`?"""
         return any(each in self.operations for each in _SET_ATTRIBUTE)
-
-    def may_change_containers(self) -> bool:
-        """Does it set items, or call methods that change containers?"""
-        return self.sets_items() or not CHANGING_METHODS.isdisjoint(self.names)
 
     def may_set_computed_names(self) -> bool:
         """May it set attributes whose names are computed?"""
@@ -169,7 +161,6 @@ _LOAD_NAME = dis.opmap["LOAD_NAME"]
 _STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 _STORE_DEREF = dis.opmap["STORE_DEREF"]
 _IMPORT_NAME = dis.opmap["IMPORT_NAME"]
-_STORE_ITEM = [dis.opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in dis.opmap]
 _SET_ATTRIBUTE = [dis.opmap["STORE_ATTR"], dis.opmap["DELETE_ATTR"]]
 
 

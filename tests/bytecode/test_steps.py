@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from lostwax.bytecode import (
-    CHANGING_METHODS,
     find_places,
     gets,
     outline,
@@ -96,8 +95,6 @@ def _chained(self: Any, x: Any) -> Any:
 @pytest.mark.parametrize(
     ("asked", "body"),
     [
-        *[("may_change_containers", f"x.{name}") for name in sorted(CHANGING_METHODS)],
-        ("may_change_containers", "[y := 0, x.__setitem__(0, 1)] if 0 else x.update"),
         ("may_set_computed_names", "setattr(x, y, 1)"),
         ("may_set_computed_names", "vars(x).update(y)"),
         ("may_set_computed_names", "object.__setattr__(x, y, 1)"),

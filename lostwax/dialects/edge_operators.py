@@ -97,6 +97,11 @@ class EdgeOperator(DialectOperator):
 def find_out_variant(overload: OpOverload) -> OpOverload | None:
     """The overload of the same operator with the same arguments, and `out` beside them.
     Options of new tensors are those of the `out` tensor then, and not arguments any more."""
+    return search_out_variant(overload)
+
+
+def search_out_variant(overload: OpOverload) -> OpOverload | None:
+    """The same, looked for anew: operators of a user's own may get one later."""
     wanted = [_kind(a) for a in overload._schema.arguments if a.name not in _OPTIONS]
     packet = getattr(getattr(torch.ops, overload.namespace), overload._schema.name.split("::")[1])
     for name in packet.overloads():

@@ -154,5 +154,11 @@ class EdgeProgramManager(Methods):
         )
         return made
 
+    def to_executorch(
+        self, config: ExecutableConfig | None = None, *, kernels: Collection[str] = ()
+    ) -> ExecutableProgram:
+        """`to_executable`, by the name that it has in ExecuTorch."""
+        return self.to_executable(config, kernels=kernels)
+
     def __repr__(self) -> str:
         return f"EdgeProgramManager({', '.join(sorted(self.methods | self.config_methods))})"

@@ -14,7 +14,7 @@ from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 
 from lostwax.classes import SYMBOLIC
-from lostwax.dialects.edge_operators import EdgeOperator, find_out_variant
+from lostwax.dialects.edge_operators import EdgeOperator, find_out_variant, search_out_variant
 from lostwax.errors import LoweringError
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
@@ -160,7 +160,8 @@ class CallWriter:
         """The kernel of an operator's out variant."""
         if isinstance(target, EdgeOperator) and target.namespace == "dim_order_ops":
             return f"{target.name()}.out"
-        out = find_out_variant(overload)
+        find = find_out_variant if overload.namespace == "aten" else search_out_variant
+        out = find(overload)
         name = "" if out is None else f"{out._schema.name}.{out._schema.overload_name}"
         if name in self.kernels:
             return name
@@ -180,6 +181,7 @@ class CallWriter:
             "this operator by them",
             instead=INSTEAD.get(overload.name())
             or (f'if your runtime has it, to_executable(kernels=["{name}"]); or ' if own else "")
+            + ("" if name or overload.namespace == "aten" else _advise_variant(overload))
             + "write it by other operators, here or in EdgeConfig(decompositions={...})",
         )
 
@@ -224,6 +226,23 @@ class CallWriter:
         self.call(kernel, *rows, outs=outs)
         plain = [self.listing.view(out, ()) for out in outs]
         return plain[0] if isinstance(value, FakeTensor) else plain
+
+
+def _advise_variant(overload: OpOverload) -> str:
+    """What must be registered of an operator that returns new tensors: kernels write into tensors
+    that they are given."""
+    schema = overload._schema
+    outs = [chr(ord("a") + at) for at in range(len(schema.returns))]
+    names = ["out"] if len(outs) == 1 else [f"out{at}" for at in range(len(outs))]
+    arguments = str(schema).partition("(")[2].rpartition(") ->")[0]
+    star = "" if "*," in arguments else "*, "
+    given = ", ".join(f"Tensor({mark}!) {name}" for mark, name in zip(outs, names, strict=True))
+    returns = ", ".join(f"Tensor({mark}!)" for mark in outs)
+    returns = f"({returns})" if len(outs) > 1 else returns
+    return (
+        f'an out variant, torch.library.define("{schema.name}.out", "({arguments}, {star}{given}) '
+        f'-> {returns}"), with to_executable(kernels=["{schema.name}.out"]); or '
+    )
 
 
 def see_in_fewer_dims(tensors: list[Any]) -> list[Any]:

@@ -146,3 +146,36 @@ def test_where_there_is_no_room_tensors_stay(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(aside, "map_file", Mock(side_effect=OSError(28, "No space left")))
     assert put_aside(given) == given
     assert not is_aside(given["a"])
+
+
+class Keeps(torch.nn.Module):
+    """A layer beside a tensor that each call makes anew, as some make the angles of rope."""
+
+    def __init__(self, other: Any = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(64, 8)
+        self.register_buffer("angles", torch.ones(8), persistent=False)
+        self.other = [other]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.register_buffer("angles", torch.arange(8.0), persistent=False)
+        if self.other[0] is not None:
+            self.layer.weight = self.other[0]
+        return self.layer(x) * self.angles
+
+
+def test_quantized_weights_beside_tensors_that_are_kept() -> None:
+    import lostwax
+    from lostwax.errors import LostwaxError
+    from lostwax.llm.quantizing import list_kept_operators
+
+    x, net, other = torch.randn(3, 64), Keeps(), Keeps()
+    for each in (net.requires_grad_(False), other.requires_grad_(False)):
+        quantize_(each, "8w", None, 32)
+    program = lostwax.export(net, (x,), keep=list_kept_operators(net))
+    torch.testing.assert_close(program.module()(x), net(x))
+    swaps = Keeps(other.layer.weight).requires_grad_(False)
+    quantize_(swaps, "8w", None, 32)
+    with pytest.raises((LostwaxError, AttributeError)):  # in which words is another matter
+        lostwax.export(swaps, (x,), keep=list_kept_operators(swaps))

@@ -82,6 +82,8 @@ class ModuleState:
         self._wrappers: dict[str, tuple[Any, bool]] = {}
         """Those that are made of others, which are buffers then; and whether they are not
         persistent."""
+        self._fake_wrappers: dict[str, Any] = {}
+        """What is in their places while the module runs."""
         for path, module in self.places:
             if id(module) not in self.paths:
                 self.paths[id(module)] = path
@@ -160,6 +162,8 @@ class ModuleState:
             fakes = dict(fakes)
             for wrapper, _ in reversed(self._wrappers.values()):  # inner ones first
                 fakes[id(wrapper)] = _wrap_fakes(wrapper, fakes)
+            wrappers = self._wrappers.items()
+            self._fake_wrappers = {path: fakes[id(wrapper)] for path, (wrapper, _) in wrappers}
         saved.replace(fakes)
         open_unsnapshotted(places, saved)
 
@@ -298,6 +302,8 @@ class ModuleState:
             prefix = f"{path}." if path else ""
             for name, tensor in (*module._parameters.items(), *module._buffers.items()):
                 if tensor is not None and prefix + name not in known:
+                    if self._fake_wrappers.get(prefix + name) is tensor:
+                        continue
                     note_change(f"the module registers {prefix + name}")
                     yield KeptTensor(prefix + name, name, tensor, is_registered=True)
 

@@ -305,6 +305,7 @@ export class View implements Scene {
     this.canvas.dataset["ready"] = "1";
     if (this.fitted) this.fitted(false);
     else if (first && this.selected) this.moveTo(this.layouts.place(this.selected)!); // an address led there before sizes were known
+    else if (first) this.fit(false);
     this.isDirty = true;
     this.step(performance.now());
   }

@@ -296,6 +296,17 @@ def test_the_map_stands_beside_a_drawing_that_is_too_long(open_page):
     assert right <= left
 
 
+def test_a_page_opens_with_its_drawing_in_sight(open_page):
+    page = open_page(net())
+    shown = """() => {
+        const { camera, width, height, layouts: { root } } = lostwax.view;
+        return [camera.x, camera.y, width - camera.x - root.w * camera.k, height - camera.y];
+    }"""
+    left, above, right, below = page.evaluate(shown)
+    assert min(left, above, right, below) > 10
+    assert abs(left - right) < 2, "in the middle"
+
+
 def test_panels_fold_away_where_there_is_little_room(open_page):
     page = open_page(net())
     assert page.is_visible("#left")

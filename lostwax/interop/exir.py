@@ -3,6 +3,7 @@ ExecuTorch's."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,7 +35,6 @@ _ALWAYS = {
 """What is always so here."""
 _INSTEAD = {
     "emit_stacktrace": "executable.save(path, etrecord=True): lines are beside the file",
-    "passes": "edge.transform([...]) before to_executorch",
     "memory_planning_pass": "nothing: memory is planned by lifetimes, and results take it over",
     "to_out_var_pass": "nothing: kernels are chosen by lostwax.pte",
     "sym_shape_eval_pass": "Dim(name, max=...): memory is planned for the greatest sizes",
@@ -43,7 +43,7 @@ _INSTEAD = {
 
 
 def ExecutorchBackendConfig(
-    *, external_constants: bool = False, **options: Any
+    *, external_constants: bool = False, passes: Sequence[Any] = (), **options: Any
 ) -> ExecutableConfig:
     """The configuration of an executable, by ExecuTorch's options. One that has no meaning here is
     refused, unless it says what is so anyway."""
@@ -56,4 +56,4 @@ def ExecutorchBackendConfig(
         raise LoweringError(
             f"ExecutorchBackendConfig has no option {name!r} in lostwax\n  instead: {instead}"
         )
-    return ExecutableConfig(weights_beside=bool(external_constants))
+    return ExecutableConfig(weights_beside=bool(external_constants), passes=tuple(passes))

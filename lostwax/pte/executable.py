@@ -13,6 +13,7 @@ from torch.fx import Node
 from lostwax.checkpoints.mapped import write_parts
 from lostwax.dialects.methods import Methods, require_config
 from lostwax.errors import LoweringError, SaveError
+from lostwax.ir.passes.pipeline import Pipeline
 from lostwax.ir.program import ExportedProgram
 from lostwax.location import warn
 from lostwax.pte.emit import ExternalWeights, emit_file
@@ -38,6 +39,9 @@ class ExecutableConfig:
     shared_state: tuple[str, ...] = ()
     weights_beside: bool = False
     """Are weights in a `.ptd` file beside the `.pte` file? Several programs may use one."""
+    passes: tuple[Any, ...] = ()
+    """Run on each method after backends have their parts, before memory is planned. What they make
+    need not be legal in Edge: operators of yours, of kernels that are declared, may stand there."""
     reads_late: bool = False
     """Are weights read when the file is written? The executable then has no copy of them, and they
     must not change before."""
@@ -67,11 +71,17 @@ class ExecutableProgram(Methods):
         whole: Mapping[str, ExportedProgram] | None = None,
     ) -> None:
         """`whole` are the programs as they were before backends took parts of them."""
+        config = require_config(config, ExecutableConfig)
+        passes = config.passes
+        if not isinstance(passes, (tuple, list)):
+            raise LoweringError(f"passes is {passes!r}\n  instead: a tuple of passes, (fuse,)")
+        if passes:
+            programs = {name: Pipeline(tuple(passes))(each) for name, each in programs.items()}
         super().__init__(programs, constant_methods)
         self._whole = dict(programs if whole is None else whole)
         self.instructions: dict[str, list[Instruction]] = {}
         """What each instruction of a method is of: the debug handles of nodes."""
-        self.config = require_config(config, ExecutableConfig)
+        self.config = config
         self.kernels = _require_names(kernels)
         """The kernels that the runtime must have beside its own."""
         shared, unread = self.config.shared_state, self.config.unread_state

@@ -21,7 +21,7 @@ def test_the_names_lead_to_ours() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"passes": []}, r"instead: edge\.transform"),
+        ({"memory_planning_pass": None}, "memory is planned by lifetimes"),
         ({"emit_stacktrace": True}, "etrecord=True"),
         ({"extract_delegate_segments": False}, "here it is always True"),
         ({"colour": 1}, "has no option 'colour'"),
@@ -59,3 +59,29 @@ def test_an_own_operator_reaches_the_file_by_its_out_variant() -> None:
         edge.to_executable()
     listing = lostwax.pte.dump(edge.to_executable(kernels=[name]).buffer)
     assert "lostwax_exir_test::twice.out(t0, 2" in listing
+
+
+def test_passes_run_before_memory_is_planned() -> None:
+    """Also such as put an operator of the user's own there, and on methods with delegates."""
+    name = "lostwax_exir_test::thrice"
+    torch.library.define(name, "(Tensor x) -> Tensor")
+    torch.library.define(f"{name}.out", "(Tensor x, *, Tensor(a!) out) -> Tensor(a!)")
+    torch.library.impl(name, "CompositeExplicitAutograd", lambda x: x * 3)
+    torch.library.register_fake(name, lambda x: torch.empty_like(x))
+    relu, own = lostwax.ops.edge.aten.relu.default, lostwax.ops.edge.lostwax_exir_test.thrice
+
+    def replace(module: torch.fx.GraphModule) -> None:
+        for node in module.graph.find_nodes(op="call_function", target=relu):
+            node.target = own.default
+
+    program = lostwax.export(lambda x: x.relu() + 1, (torch.ones(3),))
+    edge = lostwax.to_edge(program)
+    config = ExecutorchBackendConfig(passes=[replace])
+    with pytest.raises(LoweringError, match="if your runtime has it"):
+        edge.to_executable(config)
+    made = edge.to_executable(config, kernels=[f"{name}.out"])
+    assert f"{name}.out(t0, t1)" in lostwax.pte.dump(made.buffer)
+    assert made.instructions["forward"][0].handles == (1,)
+    assert "relu" in lostwax.pte.dump(edge.to_executable().buffer)
+    with pytest.raises(LoweringError, match="instead: a tuple of passes"):
+        edge.to_executable(lostwax.ExecutableConfig(passes=replace))  # type: ignore[arg-type]

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from datetime import timedelta
 from functools import partial
+from time import monotonic
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
@@ -453,16 +456,34 @@ def assert_equal(found: Any, wanted: Any) -> None:
     torch.testing.assert_close(found, wanted, rtol=0, atol=0)
 
 
+def check_failure(brief: Any, rank: int) -> None:
+    """The other rank does not come: an error by the time limit of the group, and no hang."""
+
+    def meets(x: Tensor) -> Tensor:
+        dist.all_reduce(y := x * 2, group=brief)
+        return y
+
+    program = lostwax.export(meets, two_by_three(rank))
+    if rank == 0:
+        began = monotonic()
+        with pytest.raises(RuntimeError, match=r"[Tt]imed out|timeout"):
+            program.module()(*two_by_three(rank))
+        assert monotonic() - began < 15
+    dist.barrier()  # until then the other one is there, but elsewhere
+
+
+FAILURE = "a rank that does not come"
+
+
 def make_cases(rank: int) -> dict[str, Callable[[], None]]:
     global BOTH, ALONE
     BOTH = dist.new_group([0, 1])
     alone = [dist.new_group([each]) for each in range(dist.get_world_size())]
     ALONE = alone[rank]
+    brief = dist.new_group([0, 1], timeout=timedelta(seconds=2))
     runs = {name: partial(check, each, rank) for name, each in CASES.items()}
-    return {
-        **runs,
-        **{name: partial(check_gradient, each, rank) for name, each in GRADIENTS.items()},
-    }
+    gradients = {name: partial(check_gradient, each, rank) for name, each in GRADIENTS.items()}
+    return {**runs, **gradients, FAILURE: partial(check_failure, brief, rank)}
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import lostwax
 from lostwax import interop
 from lostwax.ir.data import Group
 from tests.distributed import collectives
-from tests.distributed.collectives import CASES, GRADIENTS
+from tests.distributed.collectives import CASES, FAILURE, GRADIENTS
 from tests.distributed.ranks import run_ranks
 
 
@@ -27,7 +27,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
     return run_ranks(collectives.__spec__.name, tmp_path_factory.mktemp("ranks"))
 
 
-@pytest.mark.parametrize("name", [*CASES, *GRADIENTS])
+@pytest.mark.parametrize("name", [*CASES, *GRADIENTS, FAILURE])
 def test_two_processes(name: str, told: list[dict[str, str]]) -> None:
     for rank, found in enumerate(told):
         assert not found[name], f"rank {rank}: {found[name]}"

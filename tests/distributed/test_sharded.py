@@ -7,15 +7,18 @@ import pytest
 from tests.distributed import sharded
 from tests.distributed.ranks import run_ranks
 from tests.distributed.sharded import CASES, OF_RANK
+from tests.whole import sampled
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
+@pytest.fixture(scope="module", params=sampled([2], [2, 4]))
+def told(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, str]]:
     assert sharded.__spec__ is not None
-    return run_ranks(sharded.__spec__.name, tmp_path_factory.mktemp("ranks"))
+    return run_ranks(sharded.__spec__.name, tmp_path_factory.mktemp("ranks"), request.param)
 
 
 @pytest.mark.parametrize("name", [*CASES, OF_RANK])
-def test_two_processes(name: str, told: list[dict[str, str]]) -> None:
+def test_each_rank(name: str, told: list[dict[str, str]]) -> None:
     for rank, found in enumerate(told):
         assert not found[name], f"rank {rank}: {found[name]}"

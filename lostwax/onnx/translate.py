@@ -10,6 +10,8 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
+import torch.utils._pytree as pytree
+from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
 from lostwax.classes import SYMBOLIC
@@ -22,7 +24,7 @@ from lostwax.onnx.table import NotWritten, find_translation
 from lostwax.onnx.values import DTYPES, OnnxTensor, make_shape
 from lostwax.onnx.writer import OnnxWriter, Refused
 from lostwax.sym import BoolExpr, Expr
-from lostwax.types import TensorType
+from lostwax.types import TensorType, product
 
 
 def write_graph(on: OnnxWriter, module: GraphModule, given: Sequence[Any]) -> list[Any]:
@@ -102,13 +104,44 @@ class _Translator:
             on.at, on.out, on.meta = node.name, _types_of(value), describe_node(node)
             on.modules = name_modules(node.meta.get("nn_module_stack") or {})
             args = [self._map(each) for each in node.args]
-            made = translate(on, *args, **{k: self._map(v) for k, v in node.kwargs.items()})
-            return self._take(node, value, made)
+            kwargs = {k: self._map(v) for k, v in node.kwargs.items()}
+            made = self._fold(node, value, args, kwargs)
+            return self._take(node, value, made or translate(on, *args, **kwargs))
         except NotWritten as error:
             on.refused.append(Refused(str(node.target), source_place(node), error))
             return self._lose(node)
         finally:
             on.at, on.out, on.meta, on.modules = around
+
+    def _fold(self, node: Node, value: Any, args: Any, kwargs: Any) -> OnnxTensor | None:
+        """What is computed of small things that the model holds is computed here."""
+        leaves = pytree.tree_leaves((args, kwargs))
+        held = [each for each in leaves if isinstance(each, OnnxTensor)]
+        if not held or not _is_foldable(node.target, value):
+            return None
+        if any(each.constant is None or each.dtype in _QUANTIZED for each in held):
+            return None
+        if any(isinstance(each, (Expr, BoolExpr)) for each in leaves):
+            return None
+        if node.target.is_view and not all(  # type: ignore[union-attr]
+            each.value in self.on.folded for each in held
+        ):
+            return None  # a weight stays as it is
+        plain_args, plain_kwargs = pytree.tree_map_only(
+            OnnxTensor, lambda x: x.constant.detach(), (args, kwargs)
+        )
+        with torch.no_grad():
+            data = node.target(*plain_args, **plain_kwargs)  # type: ignore[operator]
+        data = data.contiguous()
+        is_same = data.shape == tuple(value.fake_type.size) and data.dtype is value.dtype
+        assert is_same, f"{node} is of another type"
+        made = (
+            self.on.constant(data)
+            if data.numel() <= _MOST_SHARED
+            else self.on.hold(self.on.free_name(node.name), data)
+        )
+        self.on.folded.add(made.value)
+        return made
 
     def _is_nothing(self, value: FakeTensor) -> bool:
         """Has it no elements, whatever its other sizes are, and are these there?"""
@@ -174,6 +207,24 @@ def write_nothing(on: OnnxWriter, kind: TensorType) -> OnnxTensor:
         return on.constant(torch.empty(fixed, dtype=kind.dtype))
     made: OnnxTensor = on.ConstantOfShape(on.shape(kind.size), value=blank, dtype=kind.dtype)
     return made
+
+
+_MOST_FOLDED = 1 << 16
+"""Elements of what is computed before it is written."""
+_MOST_SHARED = 1024
+"""Those of fewer elements are compared with each other."""
+_QUANTIZED = (torch.int8, torch.uint8)
+"""Weights of few bits stay as they are."""
+
+
+def _is_foldable(target: Any, value: Any) -> bool:
+    """Does an operator always give the same, and is it of a size that is known and small?"""
+    if not isinstance(target, OpOverload) or target.namespace != "aten":
+        return False
+    if torch.Tag.nondeterministic_seeded in target.tags or not isinstance(value, FakeTensor):
+        return False
+    count = product(value.fake_type.size)
+    return isinstance(count, int) and count <= _MOST_FOLDED and value.device.type == "cpu"
 
 
 def _stand_in(value: Any) -> OnnxTensor | None:

@@ -84,6 +84,8 @@ class OnnxWriter:
         """The calls of modules around it."""
         self.types: dict[ir.Value, TensorType] = {}
         """Those of values that stand for values of the program."""
+        self.folded: set[ir.Value] = set()
+        """What is held that was computed of weights."""
         self.refused: list[Refused] = []
         """Calls that cannot be written."""
         self._names: dict[str, int] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -233,3 +234,48 @@ def test_products_with_weights_of_four_bits_on_request(group: int, opset: int) -
         held = session.model.graph.initializers.values()
         assert not [v.name for v in held if v.dtype is onnx_ir.DataType.INT4]
         compare(session, model, (torch.randn(5, *x.shape[1:]),))
+
+
+class Turned(nn.Module):
+    """Positions of a table, as halves of `chunk`."""
+
+    def __init__(self, equal: bool) -> None:
+        super().__init__()
+        angles = torch.outer(torch.arange(64.0), torch.rand(4))
+        both = torch.cat([angles, angles if equal else angles + 1], -1)
+        self.register_buffer("cos", both.cos())
+        self.register_buffer("sin", both.sin())
+
+    def forward(self, x: Tensor) -> Tensor:
+        left, right = x.chunk(2, -1)
+        n = x.shape[2]
+        return x * self.cos[:n] + torch.cat([-right, left], -1) * self.sin[:n]
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_rotary_embeddings_by_a_table(equal: bool) -> None:
+    module, sizes = Turned(equal), ({0: Dim("batch", min=1), 2: Dim("length", min=2)},)
+    session = Session(lostwax.export(module, (torch.randn(2, 3, 5, 8),), dynamic_shapes=sizes))
+    assert ("RotaryEmbedding" in session.nodes) == equal
+    assert ("Split" in session.nodes) == (not equal)
+    for batch, length in ((1, 2), (3, 64), (2, 7)):
+        compare(session, module, (torch.randn(batch, 3, length, 8),))
+
+
+def test_what_is_computed_of_small_weights_is_computed_once() -> None:
+    class Biased(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bias = nn.Parameter(torch.randn(9, 2))
+            self.register_buffer("index", torch.arange(16).reshape(4, 4) % 9)
+            self.register_buffer("count", torch.tensor(0))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            self.count += 1
+            return x + self.bias[self.index].permute(2, 0, 1), x * (self.count + 1)
+
+    module = Biased()
+    session = write(copy.deepcopy(module), torch.randn(2, 4, 4), varies=False)
+    assert sorted(session.nodes) == ["Add", "Add", "Add", "Cast", "Mul"]
+    for _ in range(3):
+        compare(session, module, (torch.randn(2, 4, 4),))

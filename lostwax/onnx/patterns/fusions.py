@@ -15,6 +15,7 @@ import torch
 from lostwax.onnx.table import simplification
 from lostwax.onnx.values import OnnxTensor
 from lostwax.onnx.writer import OnnxWriter
+from lostwax.sym import Expr
 
 Given = Sequence[OnnxTensor]
 Attributes = dict[str, Any]
@@ -188,11 +189,12 @@ def _is_rotated(value: ir.Value, x: ir.Value, size: Any) -> bool:
     width = size[-1]
     if not isinstance(width, int) or width % 2 or joined.attributes["axis"].as_int() not in (3, -1):
         return False
-    upper, lower = (
-        find_maker(_first(find_maker(joined.inputs[0], "Neg")), "Slice"),
-        find_maker(joined.inputs[1], "Slice"),
-    )
-    half = width // 2
+    second, half = _first(find_maker(joined.inputs[0], "Neg")), width // 2
+    parts = find_maker(second, "Split")
+    if parts is not None and parts.inputs[0] is x:
+        given = [*parts.outputs], _read_ints(parts.inputs[1]), parts.attributes["axis"].as_int()
+        return given == ([joined.inputs[1], second], [half, half], 3)
+    upper, lower = find_maker(second, "Slice"), find_maker(joined.inputs[1], "Slice")
     return _takes(upper, x, (half,), (width, _LAST)) and _takes(lower, x, (0,), (half,))
 
 
@@ -211,7 +213,14 @@ def _takes(part: ir.Node | None, x: ir.Value, starts: Any, ends: Any) -> bool:
 
 def _find_half(on: OnnxWriter, value: ir.Value, size: Any) -> OnnxTensor | None:
     """A table of batch, length and half of the width, of one that has a dim for heads and both
-    halves."""
+    halves; or of one that has length and both halves alone."""
+    alone = on.types.get(value)
+    if alone is not None and len(alone.size) == 2 and _is_as_long(alone.size[0], size[2]):
+        if alone.size[1] != size[3] or not _has_equal_halves(value):
+            return None
+        ends = on.ints(0), on.ints(size[3] // 2), on.ints(1)
+        half = on.Slice(OnnxTensor(value, alone.dtype, alone), *ends)
+        return on.Expand(half, on.shape((size[0], alone.size[0], size[3] // 2)))
     spread = find_maker(value, "Unsqueeze")
     source = _first(spread)
     if spread is None or source is None or _read_ints(spread.inputs[1]) != [1]:
@@ -229,6 +238,24 @@ def _find_half(on: OnnxWriter, value: ir.Value, size: Any) -> OnnxTensor | None:
     return on.Expand(half, on.shape((size[0], 1, 1)))
 
 
+def _is_as_long(n: Any, length: Any) -> bool:
+    """Is this the length, or, of rows that are cut off a table, at most the table's? A product with
+    fewer rows than the length, but one, is none in the program either."""
+    if n == length or not isinstance(n, Expr):
+        return bool(n == length)
+    atom = next((each for each in n.atoms() if each.expr == n and each.kind == "min"), None)
+    if atom is None:
+        return False
+    rest = [each for each in atom.args if each != length]
+    return len(rest) < len(atom.args) and all(isinstance(each, int) and each > 1 for each in rest)
+
+
+def _repeats(data: torch.Tensor) -> bool:
+    """Are both halves of the last dim equal?"""
+    first, *rest = data.chunk(2, -1)
+    return len(rest) == 1 and first.equal(rest[0])
+
+
 _EACH_BY_ITSELF = ("Cos", "Sin", "Cast")
 
 
@@ -236,7 +263,11 @@ def _has_equal_halves(value: ir.Value | None) -> bool:
     """Is it made of `cat((x, x), -1)`, each element by itself?"""
     node = None if value is None else value.producer()
     if node is None:
-        return False
+        data = read_constant(value)
+        return data is not None and data.dim() > 0 and _repeats(data)
+    if node.op_type == "Slice" and len(node.inputs) > 3 and _read_ints(node.inputs[3]) == [0]:
+        rank = None if value is None or value.shape is None else len(value.shape)
+        return rank == 2 and _has_equal_halves(node.inputs[0])
     if node.op_type in _EACH_BY_ITSELF:
         return _has_equal_halves(node.inputs[0])
     if node.op_type == "Mul":

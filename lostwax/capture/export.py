@@ -35,6 +35,7 @@ from lostwax.capture.heap.holders import ModuleAttributes
 from lostwax.capture.heap.reach import Reach
 from lostwax.capture.inputs import CaptureInputs
 from lostwax.capture.module_calls import PreservedCalls
+from lostwax.capture.one_of import refuse_returned
 from lostwax.capture.patches import autocasting
 from lostwax.capture.patches import table as patches
 from lostwax.capture.patches.autograd_function import check_hooks
@@ -682,6 +683,7 @@ _PARAMETER, _BUFFER = InputKind.PARAMETER, InputKind.BUFFER
 def _flatten_result(out: Any) -> tuple[list[Any], pytree.TreeSpec]:
     """The leaves of what the module returns; lists that hooks have made are lists."""
     outputs, spec = pytree.tree_flatten(out)
+    refuse_returned(outputs)
     if any(isinstance(each, list) for each in outputs):
         from lostwax.capture.flow.lists.growing import make_plain
 

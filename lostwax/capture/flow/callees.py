@@ -7,6 +7,7 @@ Rewritten code asks for each function that it calls. Must not know how it is rew
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
 import sys
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.capture.flow import stand_ins
-from lostwax.capture.flow.items import count_items, join_items, slice_items
+from lostwax.capture.flow.items import count_items, count_on, join_items, slice_items
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.truths import is_open_number, make_tensor, read_truth, take_number
 from lostwax.fake.tensor import FakeTensor
@@ -206,6 +207,7 @@ _PARTS = _StandIn(slice_items, takes_original=True)
 _SOURCES = _by_identity(
     {
         range: _StandIn(count_items),
+        itertools.count: _StandIn(count_on),
         **{each: _StandIn(join_items) for each in (enumerate, zip, reversed)},
         **dict.fromkeys((torch.unbind, torch.split, torch.chunk), _PARTS),
     }

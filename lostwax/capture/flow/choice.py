@@ -36,6 +36,7 @@ from lostwax.capture.flow.truths import KEPT, UNSET, find_known, make_tensor
 from lostwax.capture.heap.cached import CALL_BEFORE, ResultCache
 from lostwax.capture.heap.holders import MISSING, Content, TensorAttributes
 from lostwax.capture.heap.moment import ChangedPlace, Changes, NotRestorableError
+from lostwax.capture.one_of import check_receiver, settle
 from lostwax.capture.python.module_hooks import find_kept
 from lostwax.capture.trace.gradient_steps import pass_gradient_through
 from lostwax.capture.trace.refusals import refuse_symbol
@@ -58,6 +59,8 @@ class Site(NamedTuple):
     variable, and whether it is `and`."""
     read_last: tuple[str, ...] = ()
     """The variables that are read when the function is left: by a `finally`."""
+    apart: tuple[str, ...] = ()
+    """The variables that may be one thing or another."""
 
 
 def read_variables(frame: FrameType) -> dict[str, Any]:
@@ -183,6 +186,7 @@ class Choice:
                 return
             if self._is_size:
                 variables = {name: find_known(value) for name, value in variables.items()}
+            variables = {name: settle(value) for name, value in variables.items()}
             outcome = Outcome(f"the {side} side", scope, variables, {})
             changed = [variables.get(name) for name in self._live]
             changed += [kept.value] if (kept := find_kept(self._frame)) else []
@@ -253,40 +257,39 @@ class Choice:
     def _merge(self) -> None:
         true, false = self._outcomes[True], self._outcomes[False]
         merging = Merging(self._tracer, self._heap, true, false, joins_truths=not self._is_size)
+        variable = None
         try:
-            variables = self._plan_variables(merging)
+            variables = dict[str, Build]()
+            for variable in self._names:
+                variables[variable] = self._plan_variable(merging, variable)
+            variable = None
             places = self._plan_places(merging)
         except MergeConflict as error:
             at = (self._site.line, self._site.column)
-            raise BranchesDiffer(self._frame.f_code, at, self._where, error) from None
+            raise BranchesDiffer(self._frame.f_code, at, self._where, error, variable) from None
         results = self._append(merging)
         self._given = {name: build(results) for name, build in variables.items()}
+        check_receiver(self._given.get(RESULT), self._frame)
         for place, content in places:
             place.write(content(results))
         vars(merging).clear()  # its ways to build a value hold it
 
-    def _plan_variables(self, merging: Merging) -> dict[str, Build]:
-        found: dict[str, Build] = {}
-        for name in self._names:
-            t, f = (
-                merging_side.variables.get(name, MISSING)
-                for merging_side in (merging.true, merging.false)
-            )
-            if name not in self._live or (t is MISSING and f is MISSING):
-                found[name] = lambda _: UNSET
-                continue
-            if name == RESULT and type(t) is not type(f):
-                t, f = self._find_returned(t, f)
-            left = merging.true if t is MISSING else merging.false
-            if (t is MISSING or f is MISSING) and self._never_reads(left, name):
-                t, f = (NOTHING if each is MISSING else each for each in (t, f))
-                found[name] = merging.merge(show_name(name), t, f, is_ours=True)
-                continue
-            if t is MISSING or f is MISSING:
-                side = "the True side" if f is MISSING else "the False side"
-                raise MergeConflict(f"{show_name(name)} is set on {side} only")
-            found[name] = merging.merge(show_name(name), t, f, is_ours(name))
-        return found
+    def _plan_variable(self, merging: Merging, name: str) -> Build:
+        t, f = (side.variables.get(name, MISSING) for side in (merging.true, merging.false))
+        if name not in self._live or (t is MISSING and f is MISSING):
+            return lambda _: UNSET
+        if name == RESULT and type(t) is not type(f):
+            t, f = self._find_returned(t, f)
+        left = merging.true if t is MISSING else merging.false
+        if (t is MISSING or f is MISSING) and self._never_reads(left, name):
+            t, f = (NOTHING if each is MISSING else each for each in (t, f))
+            return merging.merge(show_name(name), t, f, is_ours=True)
+        if t is MISSING or f is MISSING:
+            side = "the True side" if f is MISSING else "the False side"
+            raise MergeConflict(f"{show_name(name)} is set on {side} only")
+        if name in self._site.apart:
+            return merging.merge_or_keep_apart(show_name(name), t, f, is_ours(name), self._where)
+        return merging.merge(show_name(name), t, f, is_ours(name))
 
     def _find_returned(self, t: Any, f: Any) -> tuple[Any, Any]:
         """What the caller goes on with: a module's hook that returns None keeps what there is."""

@@ -36,6 +36,7 @@ from lostwax.capture.flow.truths import (
     read_truth,
     take_number,
 )
+from lostwax.capture.one_of import OneOf, ask, check_received
 from lostwax.capture.python.identities import is_same
 from lostwax.errors import CaptureError
 from lostwax.location import PASSING_ON
@@ -159,6 +160,31 @@ class CaptureHooks(Hooks):
         found = [*values.values(), *args[1:], None]
         return found[int(place)]
 
+    def receive(self, value: Any, name: str | None, place: Any) -> Any:
+        """What a call has returned, which a variable gets."""
+        check_received(value, sys._getframe(1).f_code, name, place)
+        return value
+
+    def receive_option(self, value: Any) -> Any:
+        """The same, where a variable gets it that may be one of several values."""
+        return value
+
+    def find_option(self, value: Any, most: int) -> Any:
+        """Which of its options a variable is, as a number from 0 on; None, if it is what it is."""
+        if type(value) is not OneOf:
+            return None
+        if len(value._lw_options) > most:
+            ask(value)
+        return value._lw_index
+
+    def take_option(self, value: Any, place: Any) -> Any:
+        """What a variable is, where that is known."""
+        return value if place is None else value._lw_options[int(place)]
+
+    def augment(self, name: str, value: Any, more: Any) -> Any:
+        """`value += more`, and its like."""
+        return _IN_PLACE[name](value, more)
+
     def is_before(self, place: Any, middle: int) -> Any:
         """Is an element one of the first? It may be any, if data do not pick it."""
         return True if place is None else place < middle
@@ -231,7 +257,7 @@ class CaptureHooks(Hooks):
         """Is the body not run for this item?"""
         if items.is_open or stop is False:
             return False
-        if not items.is_plain:
+        if not items.is_own:
             raise CaptureError.here(
                 "a loop over an iterator is left where data say so",
                 why="eager would leave the rest of the iterator untouched",
@@ -246,4 +272,10 @@ class CaptureHooks(Hooks):
         return WhileRecorder(tracer, sys._getframe(1), LoopSite(*at), names, inside, after)
 
 
+_IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.iadd, "Sub": operator.isub, "Mult": operator.imul, "MatMult": operator.imatmul,
+    "Div": operator.itruediv, "FloorDiv": operator.ifloordiv, "Mod": operator.imod,
+    "Pow": operator.ipow, "LShift": operator.ilshift, "RShift": operator.irshift,
+    "BitOr": operator.ior, "BitXor": operator.ixor, "BitAnd": operator.iand,
+}  # fmt: skip
 HOOKS = CaptureHooks()

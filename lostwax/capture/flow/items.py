@@ -6,9 +6,12 @@ Must not know what the loop does.
 
 from __future__ import annotations
 
+import itertools
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from gc import get_referents
 from typing import Any, ClassVar
 
 import torch
@@ -37,6 +40,15 @@ class Items:
         """Is nothing else done when it is asked for the next one, and does nobody else hold it?"""
         self._values = iter(values)
         self._value: Any = None
+
+    @property
+    def is_own(self) -> bool:
+        """Does nobody see whether all of them are taken? It is plain, or one of Python's iterators
+        over what is plain, which nobody else has."""
+        if self.is_plain:
+            return True
+        holders = sys.getrefcount(self._values) - (self._values is self.values)
+        return holders == _COUNTED and _is_passive(self._values)
 
     def more(self, at: None) -> bool:
         """Is there one more?"""
@@ -127,6 +139,18 @@ def count_items(_: Any, /, *given: Any) -> Items | Count:
             return found
         return Items([start + turn * step for turn in range(turns)], is_plain=True)
     return Items(range(*numbers))
+
+
+def count_on(_: Any, /, *args: Any, **options: Any) -> Any:
+    """`itertools.count`, which ends with the numbers that a program has."""
+    given = {**dict(zip(("start", "step"), args, strict=False)), **options}
+    start, step = given.get("start", 0), given.get("step", 1)
+    if type(start) is int and type(step) is int and step:
+        return Count(start, _FAR if step > 0 else -_FAR, step)
+    return itertools.count(*args, **options)
+
+
+_FAR = 2**62
 
 
 def join_items(function: Any, /, *args: Any, **options: Any) -> Any:
@@ -242,3 +266,28 @@ _PLAIN: tuple[Any, ...] = (
 
 def _is_plain(values: Any) -> bool:
     return type(values) in _PLAIN or isinstance(values, torch.Tensor)
+
+
+def _is_passive(value: Any) -> bool:
+    """Is nothing done when it is asked for its elements, and does nobody else see that it was? Its
+    own iterators are its alone."""
+    if type(value) is not tuple and not hasattr(type(value), "__next__"):
+        return _is_plain(value) or not hasattr(type(value), "__iter__")
+    if type(value) not in _ITERATORS:
+        return False
+    inside = get_referents(value)  # (a tuple of C's may have gaps)
+    for i in range(len(inside)):
+        is_iterator = hasattr(type(inside[i]), "__next__")
+        if is_iterator and sys.getrefcount(inside[i]) != _COUNTED + 1:
+            return False
+    return all(map(_is_passive, inside))
+
+
+_COUNTED = 2
+"""So many hold an object that one has, while they are counted."""
+_EMPTY: tuple[Any, ...] = ([], (), range(0), {}, {}.items(), {}.values(), set(), "")
+_ITERATORS = {
+    *(itertools.chain, itertools.product, itertools.pairwise, itertools.islice, itertools.repeat),
+    *(itertools.zip_longest, itertools.combinations, itertools.permutations),
+    *(tuple, enumerate, zip, reversed, type(reversed([])), *(type(iter(each)) for each in _EMPTY)),
+}

@@ -8,6 +8,7 @@ made for itself become one. What cannot be one is told (`MergeConflict`). Must n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from functools import partial
 from types import CodeType
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from lostwax.capture.flow.truths import make_tensor
 from lostwax.capture.heap.edges import parts
 from lostwax.capture.heap.holders import MISSING, Content, items
 from lostwax.capture.heap.moment import ChangedPlace, Changes, Moment
+from lostwax.capture.one_of import OneOf
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
@@ -72,6 +74,15 @@ class MergeConflict(Exception):
         )
         super().__init__(what)
 
+    def refuse(
+        self, where: Location, what: str = "the two sides of an `if` on data do not agree"
+    ) -> CaptureError:
+        return CaptureError(
+            f"{what}: {self}.\n  at {where}\n"
+            "  why: the program goes on with what one of them leaves, and must know what it is\n"
+            f"  instead: {self.instead}"
+        )
+
 
 class Logged(NamedTuple):
     """A tensor, its value when a way ended, and whose memory it shows."""
@@ -108,6 +119,8 @@ class Outcome:
                 root = self.scope.find_root(value)
                 self._logged[id(value)] = Logged(value, tracer.value_of(tracer.adopt(value)), root)
                 left += self.find_attributes(value).values()
+            elif type(value) is OneOf:
+                left += value._lw_options
             elif not isinstance(value, torch.nn.Module):
                 left += [v for part in _find_parts(value) for _, v in items(part)]
 
@@ -196,7 +209,94 @@ class Merging:
             self._found[key] = self._merge(name, t, f, is_ours)
         return self._found[key]
 
+    def merge_or_keep_apart(
+        self, name: str, t: Any, f: Any, is_ours: bool, where: Location
+    ) -> Build:
+        """The same; what cannot be one value becomes one of several (`one_of.py`)."""
+        if t is f or t is NOTHING or f is NOTHING:
+            return self.merge(name, t, f, is_ours)
+        if OneOf in (type(t), type(f)):
+            return self._keep_apart(name, t, f, None)
+        made = self._try_merge(name, t, f)
+        if not isinstance(made, MergeConflict):
+            return made
+        return self._keep_apart(name, t, f, partial(made.refuse, where))
+
+    def _try_merge(self, name: str, t: Any, f: Any) -> Build | MergeConflict:
+        """How they become one value, or why they cannot. (What came before that is not
+        returned.)"""
+        kept = [*map(len, (self.pairs, self.types, self.logged, self.kept))]
+        found, partners = {**self._found}, tuple({**each} for each in self._partners)
+        try:
+            return self.merge(name, t, f)
+        except MergeConflict as error:
+            for own, count in zip(
+                (self.pairs, self.types, self.logged, self.kept), kept, strict=True
+            ):
+                del own[count:]  # type: ignore[attr-defined]
+            self._found, self._partners = found, partners  # type: ignore[assignment]
+            return error
+
+    def _keep_apart(
+        self, name: str, t: Any, f: Any, refuse: Callable[[], CaptureError] | None
+    ) -> Build:
+        """One of the options of both: those that can be one value are one."""
+        ones, others = _list_options(t), _list_options(f)
+        builds: list[Build] = []
+        places: tuple[dict[int, int], dict[int, int]] = {}, {}
+        left = dict(enumerate(others))
+        for i, one in enumerate(ones):
+            places[0][i] = len(builds)
+            for j, other in left.items():
+                made = self._try_merge(name, one, other) if _is_one_kind(one, other) else None
+                if made is not None and not isinstance(made, MergeConflict):
+                    builds.append(made)
+                    places[1][j] = places[0][i]
+                    del left[j]
+                    break
+            else:
+                builds.append(self._merge_filled(name, one, NOTHING))
+        for j, other in left.items():
+            places[1][j] = len(builds)
+            builds.append(self._merge_filled(name, NOTHING, other))
+        if refuse is None:
+            refuse = next(each for each in (t, f) if type(each) is OneOf)._lw_refuse
+        if len(builds) > MOST_OPTIONS:
+            raise MergeConflict(f"{name} is one of more than {MOST_OPTIONS} things")
+        if len(builds) == 1:
+            return builds[0]
+        index = self._merge_indices(name, (t, f), places)
+
+        def build(results: Sequence[Any]) -> OneOf:
+            number = index(results).item()
+            torch._check(number >= 0)
+            torch._check(number < len(builds))
+            return OneOf(number, [each(results) for each in builds], refuse)
+
+        return build
+
+    def _merge_filled(self, name: str, t: Any, f: Any) -> Build:
+        """An option that one side alone has."""
+        given = f if t is NOTHING else t
+        if not can_be_filled(given):
+            if self._heap.knows(given) or callable(given):
+                return lambda _: given
+            raise MergeConflict(f"{name} is on one side an object that this side has made")
+        return self._fill_in(name, t, f)
+
+    def _merge_indices(
+        self, name: str, values: tuple[Any, Any], places: Sequence[Mapping[int, int]]
+    ) -> Build:
+        """Which option it is, as a tensor."""
+        sides = [
+            side.find(side.make(partial(_number_option, value, own)))
+            for side, value, own in zip((self.true, self.false), values, places, strict=True)
+        ]
+        return self._return(name, sides[0].value, sides[1].value, (sides[0], sides[1]))
+
     def _merge(self, name: str, t: Any, f: Any, is_ours: bool) -> Build:
+        if OneOf in (type(t), type(f)) and not (t is NOTHING or f is NOTHING):
+            return self._keep_apart(name, t, f, None)
         if is_ours and (t is NOTHING or f is NOTHING):
             return self._fill_in(name, t, f)
         if is_ours and (isinstance(t, torch.Tensor) != isinstance(f, torch.Tensor)):
@@ -401,6 +501,39 @@ class Merging:
         return repr(value) if isinstance(value, ATOMS) else f"a {type(value).__name__}"
 
 
+MOST_OPTIONS = 8
+
+
+def _list_options(value: Any) -> Sequence[Any]:
+    return value._lw_options if type(value) is OneOf else (value,)
+
+
+def _is_one_kind(one: Any, other: Any) -> bool:
+    """Are they made one, if they are options of one variable?"""
+    if isinstance(one, (torch.Tensor, tuple)):
+        return isinstance(other, (torch.Tensor, tuple))
+    kinds = find_kind(one), find_kind(other)
+    return one is other or (kinds[0] == kinds[1] and all(kinds)) or are_alike(one, other)
+
+
+def can_be_filled(value: Any) -> bool:
+    """Can something like it be computed anywhere?"""
+    if type(value) is tuple:
+        return all(map(can_be_filled, value))
+    return isinstance(value, (torch.Tensor, Enum, *ATOMS))
+
+
+def _number_option(value: Any, places: Mapping[int, int]) -> torch.Tensor:
+    """Which option a value is, by what its own become."""
+    if type(value) is not OneOf:
+        return torch.full((), places[0])
+    number = torch.full((), value._lw_index)
+    found = torch.full((), places[0])
+    for i, place in places.items():
+        found = torch.where(number == i, place, found)
+    return found
+
+
 def _is_own_leaf(tensor: Any) -> bool:
     """Has the module itself made it, and set that it requires gradients? The operator would return
     a tensor that is neither a leaf nor a parameter."""
@@ -427,6 +560,9 @@ def fill_like(tracer: Tracer, value: Any, knows: Callable[[Any], bool]) -> Any:
         made = torch.zeros(size, dtype=t.dtype, device=t.device)
         read_attributes(made).update(list_attributes(value))
         return made
+    if type(value) is OneOf:
+        options = [fill_like(tracer, each, knows) for each in value._lw_options]
+        return OneOf(0, options, value._lw_refuse)
     if type(value) in (tuple, list):
         is_known = type(value) is list and knows(value)
         made = type(value)(fill_like(tracer, each, knows) for each in value)

@@ -14,7 +14,8 @@ from typing import Any
 from lostwax.capture.attempt import Attempt, Retry
 from lostwax.capture.flow.merging import Makers, MergeConflict
 from lostwax.capture.flow.rewriting.appends import GUARDED
-from lostwax.capture.flow.rewriting.picks import Pick
+from lostwax.capture.flow.rewriting.names import is_of_hooks
+from lostwax.capture.flow.rewriting.picks import Pick, Place
 from lostwax.capture.flow.rewriting.recompile import (
     FunctionKey,
     Plan,
@@ -25,6 +26,7 @@ from lostwax.capture.flow.rewriting.recompile import (
     picks_element,
 )
 from lostwax.capture.flow.stand_ins import can_have_hooks
+from lostwax.capture.one_of import Holders
 from lostwax.errors import (
     CaptureError,
     ConstraintViolationError,
@@ -68,9 +70,16 @@ class BranchesDiffer(Retry):
     function."""
 
     def __init__(
-        self, code: CodeType, at: tuple[int, int], where: Location, why: MergeConflict
+        self,
+        code: CodeType,
+        at: tuple[int, int],
+        where: Location,
+        why: MergeConflict,
+        variable: str | None = None,
     ) -> None:
+        """`variable`: in which they do not agree, if it is one."""
         self.code, self.at, self.where, self.why = code, at, where, why
+        self.variable = variable
         super().__init__(str(why))
 
     def amend(self, attempt: Attempt) -> Attempt | None:
@@ -84,19 +93,41 @@ class BranchesDiffer(Retry):
         if lists != plans:
             shortened = lists[key]._replace(extended=before - {self.at})
             return attempt._replace(plans={**lists, key: shortened})
+        if self.variable is not None:
+            together = plans[key]._replace(extended=before - {self.at})
+            found = set_apart(
+                attempt._replace(plans={**plans, key: together}), [(self.code, {self.variable: 2})]
+            )
+            if found is not None:
+                return found
         what = "the two sides of an `if` on data do not agree"
         if (*self.at, GUARDED) in plans[key].growing:
             what = (
                 "a loop on data may not run once (the False side), and leaves something else then"
             )
-        self.refusal = CaptureError(
-            f"{what}: {self.why}.\n  at {self.where}\n"
-            "  why: the program goes on with what one of them leaves, and must know what it is\n"
-            f"  instead: {self.why.instead}"
-        )
+        self.refusal = self.why.refuse(self.where, what)
         if obstacle is not None:
             self.refusal.add_note(f"  note: the sides do not go on apart to its end: {obstacle}")
         return _fall_back(attempt, self.refusal)
+
+
+def set_apart(attempt: Attempt, holders: Holders, place: Place | None = None) -> Attempt | None:
+    """Let variables of the innermost function that can be one thing or another, or what calls in it
+    return, if it names none (or what the call at this place does); None if that is not new."""
+    for code, names in holders:
+        key = key_of(code)
+        plan = attempt.plans.get(key, Plan())
+        before = dict(plan.apart)
+        counts = {
+            name: max(n, before.get(name, 0)) for name, n in names.items() if not is_of_hooks(name)
+        }
+        receives = plan.receives or not names
+        new = plan._replace(apart=tuple(sorted({**before, **counts}.items())), receives=receives)
+        if place is not None:
+            new = new._replace(named_calls=plan.named_calls | {place})
+        if new != plan and can_have_hooks(code) and find_obstacle(key, new) is None:
+            return attempt._replace(plans={**attempt.plans, key: new})
+    return None
 
 
 class ListGrows(Retry):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from lostwax.capture import threads
+from lostwax.capture.one_of import OneOf, equals_option
 from lostwax.classes import SYMBOLIC
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
@@ -115,6 +116,8 @@ def combine(one: Any, other: Any, is_and: bool) -> Any:
 def compare(one: Any, other: Any) -> Any:
     """`one == other`. Of lists and tuples it is made of the truths of their elements: Python's own
     comparison wants to know each of them."""
+    if OneOf in (type(one), type(other)):
+        return equals_option(one, other)
     if not _are_sequences(one, other):
         return one == other
     return take_number(_compare_elements(one, other))
@@ -122,6 +125,8 @@ def compare(one: Any, other: Any) -> Any:
 
 def compare_unequal(one: Any, other: Any) -> Any:
     """`one != other`."""
+    if OneOf in (type(one), type(other)):
+        return take_number(negate(equals_option(one, other)))
     return negate(compare(one, other)) if _are_sequences(one, other) else one != other
 
 

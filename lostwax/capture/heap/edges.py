@@ -58,6 +58,7 @@ from lostwax.capture.heap.holders import (
     find_slots,
     members,
 )
+from lostwax.capture.one_of import OneOf
 from lostwax.capture.steps.provenance import CaughtCall
 from lostwax.classes import SYMBOLIC
 from lostwax.fake.tensor import FakeTensor
@@ -373,6 +374,7 @@ _OPENERS: dict[type, Callable[[Any], ObjectContents]] = {
     ),
     MappingProxyType: lambda value: ObjectContents((), [("", get_referents(value)[0])]),
     Enum: lambda value: ObjectContents([vars(value)], (), True),
+    OneOf: lambda value: ObjectContents((), [("", each) for each in value._lw_options]),
     BaseException: _open_exception,
 }
 OPENERS: PerClass[Callable[[Any], ObjectContents] | None] = PerClass(

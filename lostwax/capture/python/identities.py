@@ -30,6 +30,7 @@ from torch import Tensor
 from lostwax.bytecode import find_units, read_argument
 from lostwax.bytecode.copies import Replacement, put_in, write_instruction
 from lostwax.capture import threads
+from lostwax.capture.one_of import OneOf, is_option
 from lostwax.classes import SHOWN, SYMBOLIC
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.objects import is_same_symbolic_object
@@ -46,6 +47,8 @@ def is_same(one: Any, other: Any) -> Any:
     is so on one side of an `if` only."""
     if type(one) in _SYMBOLIC or type(other) in _SYMBOLIC:
         return is_same_symbolic_object(one, other) if threads.is_capturing() else one is other
+    if type(one) is OneOf or type(other) is OneOf:
+        return is_option(one, other)
     for tensor, number in ((one, other), (other, one)):
         if type(number) in (bool, int, float):
             check_class(tensor)

@@ -196,7 +196,7 @@ class ExpressionLowering:
         """Is there a decision in an expression?"""
         if each is None or isinstance(each, SCOPES):
             return False
-        if hasattr(each, "pick"):
+        if hasattr(each, "pick") or hasattr(each, "is_named"):
             return True
         if isinstance(each, COMPREHENSIONS):
             return self.items.decides(each)
@@ -227,6 +227,9 @@ class ExpressionLowering:
             return each
         if hasattr(each, "pick"):
             return self._take_picked(each, out)
+        if hasattr(each, "is_named"):
+            del each.is_named
+            return self.keep(self.take(each, out), out)
         if isinstance(each, ast.Call) and self._is_decision(each):
             return self._take_call(each, out)
         if isinstance(each, COMPREHENSIONS):

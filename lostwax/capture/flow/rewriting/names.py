@@ -6,9 +6,12 @@ from __future__ import annotations
 
 RESULT, LEFT = "the result", "is left"
 """What the function returns; whether a `return` was met inside of a loop, a `with` or a `try`."""
-PART, TRUTH, ITEMS, ITEM, INDEX = "part ", "truth ", "items of ", "item ", "index "
+PART, TRUTH, ITEMS, ITEM, INDEX, OPTION = (
+    "part ", "truth ", "items of ", "item ", "index ", "option "
+)  # fmt: skip
 """So begin the names of those that hold a part of an expression, whether it is true, what a
-comprehension makes, and its variables, and which element of something data pick."""
+comprehension makes, and its variables, which element of something data pick, and which of several
+things a variable is."""
 HANDLED = "handled "
 """So begin the names of those that tell whether what a `try` raises was caught where it was
 raised."""

@@ -133,7 +133,7 @@ def write_for_each(block: Sequence[ast.stmt]) -> list[ast.stmt]:
 def _write_one(each: Any) -> ast.stmt:
     is_simple = not map_blocks(each, write_for_each) and not isinstance(each, SCOPES)
     for element in _find_picked(each) if is_simple else ():
-        each = _halve(each, element.picked_by, 0, element.pick.most)
+        each = halve(each, element.picked_by, 0, element.pick.most)
     return each  # type: ignore[no-any-return]
 
 
@@ -141,12 +141,13 @@ def _find_picked(statement: ast.AST) -> Iterator[Any]:
     return (node for node in ast.walk(statement) if hasattr(node, "picked_by"))
 
 
-def _halve(statement: ast.stmt, index: str, least: int, end: int) -> ast.stmt:
+def halve(statement: ast.stmt, index: str, least: int, end: int) -> ast.stmt:
+    """A statement once for each of these indices."""
     if end - least == 1:
         return copy.deepcopy(statement)
     middle = (least + end) // 2
     test = ast.Call(hook_value("is_before"), [load(index), ast.Constant(middle)], [])
-    sides = [_halve(statement, index, *each) for each in ((least, middle), (middle, end))]
+    sides = [halve(statement, index, *each) for each in ((least, middle), (middle, end))]
     return locate(ast.If(test, [sides[0]], [sides[1]]), statement)  # type: ignore[no-any-return]
 
 

@@ -25,7 +25,8 @@ from lostwax.capture.flow.rewriting.exits import HOOKS, NotRewritable, assign, l
 from lostwax.capture.flow.rewriting.expressions import take_apart
 from lostwax.capture.flow.rewriting.liveness import note_live
 from lostwax.capture.flow.rewriting.names import GENERATOR
-from lostwax.capture.flow.rewriting.picks import Pick, Place, find_element, mark_elements
+from lostwax.capture.flow.rewriting.options import receive_results, write_for_options
+from lostwax.capture.flow.rewriting.picks import Pick, Place, find_element, mark_elements, place_of
 from lostwax.capture.flow.rewriting.raises import lower_raises
 from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, mark_lists
 from lostwax.capture.flow.rewriting.scopes import SCOPES, walk_own
@@ -50,6 +51,12 @@ class Plan(NamedTuple):
     """The variables of these lists."""
     picks: tuple[Pick, ...] = ()
     """Where data pick an element."""
+    apart: tuple[tuple[str, int], ...] = ()
+    """The variables that data make one thing or another, and of how many."""
+    receives: bool = False
+    """May a call return such a thing?"""
+    named_calls: frozenset[Place] = frozenset()
+    """The calls whose results get a variable for that."""
 
 
 Plans = Mapping[FunctionKey, Plan]
@@ -245,15 +252,22 @@ def rewrite_function(function: Any, plan: Plan, meanings: Meanings) -> None:
     outside = frozenset(name for node in own if isinstance(node, ast.Global) for name in node.names)
     append_in_place(function)
     mark_elements(function, dict(plan.picks))
+    for each in own if plan.named_calls else ():
+        if isinstance(each, ast.Call) and place_of(each) in plan.named_calls:
+            each.is_named = True  # type: ignore[attr-defined]
     for each in take_apart(function, meanings):
         rewrite_function(each, Plan(), meanings)
+    if plan.receives:
+        receive_results(function, dict(plan.apart))
+    if plan.apart:
+        write_for_options(function, dict(plan.apart))
     function.body = lower_raises(function.body, count(1))
     guard_loops(function, plan.growing)
     lower_exits(function, lambda each: (each.lineno, each.col_offset) in plan.extended)
     note_live(function)
     if plan.lists:
         mark_lists(function.body, plan.lists)
-    add_hooks(function, outside, plan.growing)
+    add_hooks(function, outside, plan.growing, frozenset(dict(plan.apart)))
 
 
 # ------------------------------------------------------------------------------------------ lambdas

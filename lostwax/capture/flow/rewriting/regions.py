@@ -26,17 +26,19 @@ from lostwax.capture.flow.rewriting.exits import (
 )
 from lostwax.capture.flow.rewriting.liveness import find_nonlocal
 from lostwax.capture.flow.rewriting.names import ITEMS
-from lostwax.capture.flow.rewriting.scopes import FUNCTIONS, Names, find_loads, find_stored
+from lostwax.capture.flow.rewriting.scopes import FUNCTIONS, NONE, Names, find_loads, find_stored
 
 
 def add_hooks(
     function: ast.FunctionDef,
     outside: Names,
     growing: frozenset[tuple[int, int, str]] = frozenset(),
+    apart: Names = NONE,
 ) -> None:
     """Rewrite the body of a function; `outside`: the names in it that are globals;
-    `growing`: what is known of the loops that append to lists (`appends.py`)."""
-    hooking, around = _Hooking(function, outside, growing), find_nonlocal(function)
+    `growing`: what is known of the loops that append to lists (`appends.py`); `apart`: the
+    variables that data make one thing or another (`options.py`)."""
+    hooking, around = _Hooking(function, outside, growing, apart), find_nonlocal(function)
     function.body = hooking.go_through(function.body)
     if hooking.moved:  # variables of this function, also where inner ones alone set them
         arguments = {n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)}
@@ -47,9 +49,13 @@ def add_hooks(
 
 class _Hooking:
     def __init__(
-        self, function: ast.FunctionDef, outside: Names, growing: frozenset[tuple[int, int, str]]
+        self,
+        function: ast.FunctionDef,
+        outside: Names,
+        growing: frozenset[tuple[int, int, str]],
+        apart: Names,
     ) -> None:
-        self.outside, self._growing = outside, growing
+        self.outside, self._growing, self._apart = outside, growing, apart
         self.moved: set[str] = set()
         """The variables that parts set which stand in functions of their own."""
         first = [*function.args.posonlyargs, *function.args.args][:1]
@@ -142,7 +148,8 @@ class _Hooking:
         names = find_stored([*choice.body, *choice.orelse], self.outside)
         live = [name for name in names if name in choice.live]  # type: ignore[attr-defined]
         joins = getattr(choice, "joins", None)
-        options = _constant((choice.lineno, choice.col_offset, joins, self._finally))
+        apart = tuple(name for name in names if name in self._apart)
+        options = _constant((choice.lineno, choice.col_offset, joins, self._finally, apart))
         is_none = ast.Compare(load(own), [ast.Is()], [ast.Constant(None)])
         body = self.go_through(choice.body, 2)
         orelse = self.go_through(choice.orelse, 2)

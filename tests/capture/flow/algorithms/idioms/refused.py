@@ -38,9 +38,9 @@ REFUSED_IDIOMS: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "ChainOfLayers islice_then_break GeneratorOfStages take_from_an_endless_generator "
-            "first_that_is_positive descend_with_a_progress_bar first_descent "
-            "first_large_cell doubling_with_count retries_by_repeat compare_to_the_longer "
+            "GeneratorOfStages take_from_an_endless_generator "
+            "first_that_is_positive descend_with_a_progress_bar "
+            ""
             "rest_after_a_mark "
         ).split(),
         "a loop over an iterator is left where data say so",
@@ -48,11 +48,11 @@ REFUSED_IDIOMS: dict[str, str] = {
     **dict.fromkeys(
         (
             "queue_of_jobs best_by_its_name run_lengths ReturnsNoneBeside best_from_infinity "
-            "best_from_infinity_and_its_place best_of_a_while sum_from_zero "
-            "sum_from_zero_returned int_that_becomes_float first_or_sum or_none "
-            "dataclass_exits says_how_it_ended one_or_two_results OptionalState "
-            "machine_of_words machine_of_an_enum machine_in_a_while machine_by_match "
-            "way_by_a_word table_by_a_word key_that_is_set_once setdefault_on_one_side "
+            "best_of_a_while "
+            "sum_from_zero_returned int_that_becomes_float or_none "
+            "dataclass_exits says_how_it_ended one_or_two_results "
+            "machine_in_a_while "
+            "key_that_is_set_once setdefault_on_one_side "
             "least_recently_used counted_in_a_defaultdict Maml inner_loop_by_autograd "
         ).split(),
         "the two sides of an `if` on data do not agree",

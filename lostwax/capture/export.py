@@ -35,12 +35,12 @@ from lostwax.capture.heap.holders import ModuleAttributes
 from lostwax.capture.heap.reach import Reach
 from lostwax.capture.inputs import CaptureInputs
 from lostwax.capture.module_calls import PreservedCalls
-from lostwax.capture.one_of import refuse_returned
 from lostwax.capture.patches import autocasting
 from lostwax.capture.patches import table as patches
 from lostwax.capture.patches.autograd_function import check_hooks
 from lostwax.capture.python import functions_run
 from lostwax.capture.python.assignments import line_that_reads
+from lostwax.capture.python.one_of import refuse_returned
 from lostwax.capture.python.told_exporting import TellExporting, capture_as_told
 from lostwax.capture.relied_layouts import (
     assert_layouts,

@@ -32,7 +32,7 @@ from lostwax.ir.trace.log import Value, new_value
 from lostwax.ir.trace.views import IN_LOOP, Root, make_root
 from lostwax.location import user_location
 from lostwax.ops.registry import aten
-from lostwax.sym import BoolExpr, Expr
+from lostwax.sym import BoolExpr, Expr, eq
 from lostwax.types import TensorType, contiguous_strides
 
 _Base: Any = torch._C.TensorBase
@@ -58,6 +58,25 @@ class Slot(NamedTuple):
     @property
     def type(self) -> TensorType | None:
         return self.inside.type
+
+
+class Carried(NamedTuple):
+    """Something that iterations hand on."""
+
+    name: str
+    slot: Slot
+    is_truth: bool = False
+    """It is True or False, and handed on as 1 or 0."""
+    held: tuple[type, ...] = ()
+    """It is a number, of one of these classes, that is handed on as a tensor."""
+    replaces: bool = False
+    """It is a tensor, and stands for a number before the first turn."""
+
+    def show(self, found: Any) -> Any:
+        """What the body has, or what is there after the loop, in its place."""
+        if self.is_truth:
+            return wrap(eq(unwrap(found), 1))
+        return found.item() if self.held else found
 
 
 class Loop:

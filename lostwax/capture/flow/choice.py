@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -30,14 +30,15 @@ from lostwax.capture.flow.merging import (
     refuse_numbers,
 )
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
-from lostwax.capture.flow.retry import BranchesDiffer
+from lostwax.capture.flow.retry import BranchesDiffer, OptionsAsked
 from lostwax.capture.flow.rewriting.names import LEFT, RESULT, is_of_hooks, is_ours, show_name
+from lostwax.capture.flow.rewriting.sites import Site
 from lostwax.capture.flow.truths import KEPT, UNSET, find_known, make_tensor
 from lostwax.capture.heap.cached import CALL_BEFORE, ResultCache
 from lostwax.capture.heap.holders import MISSING, Content, TensorAttributes
 from lostwax.capture.heap.moment import ChangedPlace, Changes, NotRestorableError
-from lostwax.capture.one_of import check_receiver, settle
 from lostwax.capture.python.module_hooks import find_kept
+from lostwax.capture.python.one_of import check_receiver, settle
 from lostwax.capture.trace.gradient_steps import pass_gradient_through
 from lostwax.capture.trace.refusals import refuse_symbol
 from lostwax.capture.trace.tracer import Tracer
@@ -47,20 +48,6 @@ from lostwax.fake.tensor import FakeTensor
 from lostwax.handlers import is_caught
 from lostwax.location import locate_line
 from lostwax.sym import BoolExpr, Expr
-
-
-class Site(NamedTuple):
-    """Which `if` or loop of a function it is."""
-
-    line: int
-    column: int
-    joins: tuple[str, bool] | None = None
-    """Of an `if` that stands for `a and b` or `a or b`, where `b` may be computed in any case: the
-    variable, and whether it is `and`."""
-    read_last: tuple[str, ...] = ()
-    """The variables that are read when the function is left: by a `finally`."""
-    apart: tuple[str, ...] = ()
-    """The variables that may be one thing or another."""
 
 
 def read_variables(frame: FrameType) -> dict[str, Any]:
@@ -256,7 +243,10 @@ class Choice:
 
     def _merge(self) -> None:
         true, false = self._outcomes[True], self._outcomes[False]
-        merging = Merging(self._tracer, self._heap, true, false, joins_truths=not self._is_size)
+        is_guard = self._site.is_guard
+        merging = Merging(
+            self._tracer, self._heap, true, false, not self._is_size, is_guard, OptionsAsked
+        )
         variable = None
         try:
             variables = dict[str, Build]()
@@ -265,6 +255,7 @@ class Choice:
             variable = None
             places = self._plan_places(merging)
         except MergeConflict as error:
+            error.is_of_guard = is_guard
             at = (self._site.line, self._site.column)
             raise BranchesDiffer(self._frame.f_code, at, self._where, error, variable) from None
         results = self._append(merging)

@@ -12,14 +12,15 @@ from typing import Any
 
 from lostwax.capture import threads
 from lostwax.capture.flow.callees import copy_for_torch, find_callee, find_source
-from lostwax.capture.flow.choice import Choice, Site
+from lostwax.capture.flow.choice import Choice
 from lostwax.capture.flow.elements import IndexedByData
 from lostwax.capture.flow.items import Items, list_items, list_values
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.merging import NOTHING
-from lostwax.capture.flow.repetition import LoopSite, WhileRecorder
+from lostwax.capture.flow.repetition import WhileRecorder
 from lostwax.capture.flow.rewriting.picks import Pick
 from lostwax.capture.flow.rewriting.recompile import Hooks
+from lostwax.capture.flow.rewriting.sites import LoopSite, Site
 from lostwax.capture.flow.stand_ins import are_compared
 from lostwax.capture.flow.truths import (
     KEPT,
@@ -36,8 +37,8 @@ from lostwax.capture.flow.truths import (
     read_truth,
     take_number,
 )
-from lostwax.capture.one_of import OneOf, ask, check_received
 from lostwax.capture.python.identities import is_same
+from lostwax.capture.python.one_of import OneOf, ask, check_received
 from lostwax.errors import CaptureError
 from lostwax.location import PASSING_ON
 

@@ -8,7 +8,6 @@ made for itself become one. What cannot be one is told (`MergeConflict`). Must n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import Enum
 from functools import partial
 from types import CodeType
 from typing import Any, NamedTuple
@@ -19,12 +18,22 @@ from lostwax.capture.aliasing.attributes import list_attributes
 from lostwax.capture.control.outputs import ALIKE, Merger, Side, describe
 from lostwax.capture.control.scope import RecordedFunction, Scope
 from lostwax.capture.flow.numbers import FLOATS, find_kind, number_to_tensor
+from lostwax.capture.flow.options.kinds import (
+    ATOMS,
+    MOST_OPTIONS,
+    are_alike,
+    can_be_filled,
+    is_one_kind,
+    list_options,
+    number_option,
+    read_option,
+)
 from lostwax.capture.flow.rewriting.names import show_name
 from lostwax.capture.flow.truths import make_tensor
 from lostwax.capture.heap.edges import parts
 from lostwax.capture.heap.holders import MISSING, Content, items
 from lostwax.capture.heap.moment import ChangedPlace, Changes, Moment
-from lostwax.capture.one_of import OneOf
+from lostwax.capture.python.one_of import OneOf
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
@@ -66,6 +75,8 @@ class MergeConflict(Exception):
     """The two ways have left what cannot be one value."""
 
     def __init__(self, what: str, instead: str = "", makers: Makers = ()) -> None:
+        self.is_of_guard = False
+        """Do they differ because one of them does not run a loop?"""
         self.makers = makers
         """The functions that have made a list to which one of them appends more, and its names."""
         self.instead = instead or (
@@ -74,9 +85,12 @@ class MergeConflict(Exception):
         )
         super().__init__(what)
 
-    def refuse(
-        self, where: Location, what: str = "the two sides of an `if` on data do not agree"
-    ) -> CaptureError:
+    def refuse(self, where: Location) -> CaptureError:
+        what = "the two sides of an `if` on data do not agree"
+        if self.is_of_guard:
+            what = (
+                "a loop on data may not run once (the False side), and leaves something else then"
+            )
         return CaptureError(
             f"{what}: {self}.\n  at {where}\n"
             "  why: the program goes on with what one of them leaves, and must know what it is\n"
@@ -180,12 +194,20 @@ class Merging:
     """The two ways made one."""
 
     def __init__(
-        self, tracer: Tracer, heap: Moment, true: Outcome, false: Outcome, joins_truths: bool = True
+        self,
+        tracer: Tracer,
+        heap: Moment,
+        true: Outcome,
+        false: Outcome,
+        joins_truths: bool,
+        is_guard: bool,
+        asked: type[BaseException],
     ) -> None:
         """`joins_truths`: may True and False become one? Else the ways differ: operators whose
         arguments are truths take no others than these two."""
         self._heap = heap
         self._joins_truths = joins_truths
+        self._is_guard, self._asked = is_guard, asked
         self.tracer, self.true, self.false = tracer, true, false
         self.pairs: list[tuple[Any, Any]] = []
         """What the operator returns if it goes the one way, and the other."""
@@ -220,20 +242,20 @@ class Merging:
         made = self._try_merge(name, t, f)
         if not isinstance(made, MergeConflict):
             return made
+        made.is_of_guard = self._is_guard
         return self._keep_apart(name, t, f, partial(made.refuse, where))
 
     def _try_merge(self, name: str, t: Any, f: Any) -> Build | MergeConflict:
         """How they become one value, or why they cannot. (What came before that is not
         returned.)"""
-        kept = [*map(len, (self.pairs, self.types, self.logged, self.kept))]
+        lists: tuple[list[Any], ...] = (self.pairs, self.types, self.logged, self.kept)
+        kept = [*map(len, lists)]
         found, partners = {**self._found}, tuple({**each} for each in self._partners)
         try:
             return self.merge(name, t, f)
         except MergeConflict as error:
-            for own, count in zip(
-                (self.pairs, self.types, self.logged, self.kept), kept, strict=True
-            ):
-                del own[count:]  # type: ignore[attr-defined]
+            for own, count in zip(lists, kept, strict=True):
+                del own[count:]
             self._found, self._partners = found, partners  # type: ignore[assignment]
             return error
 
@@ -241,14 +263,14 @@ class Merging:
         self, name: str, t: Any, f: Any, refuse: Callable[[], CaptureError] | None
     ) -> Build:
         """One of the options of both: those that can be one value are one."""
-        ones, others = _list_options(t), _list_options(f)
+        ones, others = list_options(t), list_options(f)
         builds: list[Build] = []
         places: tuple[dict[int, int], dict[int, int]] = {}, {}
         left = dict(enumerate(others))
         for i, one in enumerate(ones):
             places[0][i] = len(builds)
             for j, other in left.items():
-                made = self._try_merge(name, one, other) if _is_one_kind(one, other) else None
+                made = self._try_merge(name, one, other) if is_one_kind(one, other) else None
                 if made is not None and not isinstance(made, MergeConflict):
                     builds.append(made)
                     places[1][j] = places[0][i]
@@ -268,10 +290,8 @@ class Merging:
         index = self._merge_indices(name, (t, f), places)
 
         def build(results: Sequence[Any]) -> OneOf:
-            number = index(results).item()
-            torch._check(number >= 0)
-            torch._check(number < len(builds))
-            return OneOf(number, [each(results) for each in builds], refuse)
+            number = read_option(index(results), len(builds))
+            return OneOf(number, [each(results) for each in builds], refuse, self._asked)
 
         return build
 
@@ -289,7 +309,7 @@ class Merging:
     ) -> Build:
         """Which option it is, as a tensor."""
         sides = [
-            side.find(side.make(partial(_number_option, value, own)))
+            side.find(side.make(partial(number_option, value, own)))
             for side, value, own in zip((self.true, self.false), values, places, strict=True)
         ]
         return self._return(name, sides[0].value, sides[1].value, (sides[0], sides[1]))
@@ -501,39 +521,6 @@ class Merging:
         return repr(value) if isinstance(value, ATOMS) else f"a {type(value).__name__}"
 
 
-MOST_OPTIONS = 8
-
-
-def _list_options(value: Any) -> Sequence[Any]:
-    return value._lw_options if type(value) is OneOf else (value,)
-
-
-def _is_one_kind(one: Any, other: Any) -> bool:
-    """Are they made one, if they are options of one variable?"""
-    if isinstance(one, (torch.Tensor, tuple)):
-        return isinstance(other, (torch.Tensor, tuple))
-    kinds = find_kind(one), find_kind(other)
-    return one is other or (kinds[0] == kinds[1] and all(kinds)) or are_alike(one, other)
-
-
-def can_be_filled(value: Any) -> bool:
-    """Can something like it be computed anywhere?"""
-    if type(value) is tuple:
-        return all(map(can_be_filled, value))
-    return isinstance(value, (torch.Tensor, Enum, *ATOMS))
-
-
-def _number_option(value: Any, places: Mapping[int, int]) -> torch.Tensor:
-    """Which option a value is, by what its own become."""
-    if type(value) is not OneOf:
-        return torch.full((), places[0])
-    number = torch.full((), value._lw_index)
-    found = torch.full((), places[0])
-    for i, place in places.items():
-        found = torch.where(number == i, place, found)
-    return found
-
-
 def _is_own_leaf(tensor: Any) -> bool:
     """Has the module itself made it, and set that it requires gradients? The operator would return
     a tensor that is neither a leaf nor a parameter."""
@@ -562,7 +549,7 @@ def fill_like(tracer: Tracer, value: Any, knows: Callable[[Any], bool]) -> Any:
         return made
     if type(value) is OneOf:
         options = [fill_like(tracer, each, knows) for each in value._lw_options]
-        return OneOf(0, options, value._lw_refuse)
+        return OneOf(0, options, value._lw_refuse, value._lw_asked)
     if type(value) in (tuple, list):
         is_known = type(value) is list and knows(value)
         made = type(value)(fill_like(tracer, each, knows) for each in value)
@@ -591,6 +578,8 @@ def list_leaves(path: Path, name: str, value: Any) -> list[tuple[Path, str, Any]
 
 def show_value(value: Any) -> str:
     """What to say of a value in an error."""
+    if type(value) is OneOf:
+        return " or ".join(map(show_value, value._lw_options))
     if isinstance(value, torch.Tensor):
         return f"a tensor of size {tuple(value.shape)}"
     return repr(value) if isinstance(value, ATOMS) else f"a {type(value).__name__}"
@@ -641,10 +630,6 @@ _PLAIN_NUMBER = (
     "let it be a plain number, int(...) or float(...), and compare it by ==: one that data choose "
     "has no class of its own"
 )
-ATOMS = (
-    type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis), torch.dtype,
-    torch.device, torch.layout, torch.memory_format, torch.Size, *SYMBOLIC,
-)  # fmt: skip
 
 
 def count_truth(tracer: Tracer, truth: bool | BoolExpr) -> Size:
@@ -665,12 +650,6 @@ def count_truth(tracer: Tracer, truth: bool | BoolExpr) -> Size:
         return minimum(1, maximum(0, truth.poly + 1))
     is_other = minimum(1, maximum(truth.poly, -truth.poly))
     return is_other if truth.kind == "ne" else 1 - is_other
-
-
-def are_alike(one: Any, other: Any) -> bool:
-    """Are two atoms the same to all who ask? Those of a class of the user's may have attributes."""
-    is_plain = not (getattr(one, "__dict__", None) or getattr(other, "__dict__", None))
-    return is_plain and type(one) is type(other) and one == other and repr(one) == repr(other)
 
 
 def advise_plain(*values: Any) -> str:

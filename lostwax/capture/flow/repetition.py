@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.utils._pytree as pytree
 
 from lostwax.capture.control.cond import find_facts, read_predicate
-from lostwax.capture.control.loops import Loop, Slot
+from lostwax.capture.control.loops import Carried, Loop, Slot
 from lostwax.capture.control.rows import append_scan
 from lostwax.capture.control.scope import RecordedFunction, Scope
 from lostwax.capture.control.selections import Turns, take_selections
@@ -35,13 +35,11 @@ from lostwax.capture.flow.lists.growth import (
 )
 from lostwax.capture.flow.lists.spans import Appended, PendingElements
 from lostwax.capture.flow.merging import (
-    ATOMS,
     NOTHING,
     Logged,
     Outcome,
     Path,
     advise_plain,
-    are_alike,
     count_truth,
     fill_like,
     is_same_number,
@@ -53,11 +51,15 @@ from lostwax.capture.flow.merging import (
 )
 from lostwax.capture.flow.numbers import DTYPES, FLOATS, INTEGERS, find_kind, number_to_tensor
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
-from lostwax.capture.flow.retry import ListGrows
+from lostwax.capture.flow.options.in_loops import OptionsInLoop
+from lostwax.capture.flow.options.kinds import ATOMS, are_alike, list_options
+from lostwax.capture.flow.retry import ListGrows, OptionsAsked
 from lostwax.capture.flow.rewriting.appends import APPENDS, GUARDED, READS
+from lostwax.capture.flow.rewriting.sites import LoopSite
 from lostwax.capture.flow.truths import KEPT, UNSET, find_known, find_undecided, is_of_data
 from lostwax.capture.heap.holders import MISSING, items
 from lostwax.capture.heap.moment import ChangedPlace, Changes, NotRestorableError
+from lostwax.capture.python.one_of import OneOf
 from lostwax.capture.trace.gradient_steps import pass_gradient_through
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError, asks_data
@@ -66,47 +68,10 @@ from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.trace.views import Root
 from lostwax.location import locate_line
-from lostwax.sym import BoolExpr, eq, known
+from lostwax.sym import BoolExpr, known
 
 MOST_TRIALS = 1000
 """So often is a body recorded at most, until it hands on nothing new."""
-
-
-class LoopSite(NamedTuple):
-    """Which loop of a function it is."""
-
-    line: int
-    column: int
-    grows: bool
-    """Does it append to lists? Then it becomes a `scan`, if it runs to its end."""
-    keeps: bool
-    """Does its body read what earlier turns have appended?"""
-    is_guarded: bool
-    """Does it stand in an `if` that asks whether it runs?"""
-    items: str = ""
-    at: str = ""
-    """The variables of what a `for` goes over, and of where it is."""
-    stop: str | None = None
-    """The variable that tells whether it is left before its end."""
-
-
-class _Carried(NamedTuple):
-    """Something that iterations hand on."""
-
-    name: str
-    slot: Slot
-    is_truth: bool = False
-    """It is True or False, and handed on as 1 or 0."""
-    held: tuple[type, ...] = ()
-    """It is a number, of one of these classes, that is handed on as a tensor."""
-    replaces: bool = False
-    """It is a tensor, and stands for a number before the first turn."""
-
-    def show(self, found: Any) -> Any:
-        """What the body has, or what is there after the loop, in its place."""
-        if self.is_truth:
-            return wrap(eq(unwrap(found), 1))
-        return found.item() if self.held else found
 
 
 class WhileRecorder:
@@ -133,13 +98,15 @@ class WhileRecorder:
         self._around = count_open()
         self._is_probe = True
         self._trials = 0
-        self._carried: dict[Path, _Carried] = {}
+        self._carried: dict[Path, Carried] = {}
         self._places: dict[Any, ChangedPlace] = {}
         self._tensors: dict[Path, tuple[list[Any], set[str]]] = {}
         """Which tensors those that are handed on may be, and the names of what is on these."""
         self._growths: dict[Any, Growth] = {}
         self._is_left = False
         """Do data decide whether it is left before its end?"""
+        self._apart = OptionsInLoop(OptionsAsked)
+        """The variables that are one thing or another."""
         self._turns: Slot | None = None
         """Of a `scan`: the numbers of the turns."""
         self._made: list[Any] = []
@@ -195,11 +162,13 @@ class WhileRecorder:
         """The body has run. Returns whether all is done."""
         outcome = self._close_body()
         is_changed, known = self._open_sizes(), len(self._growths)
+        apart = len(self._apart.names)
         for path in self._carried:
             is_changed |= self._note_tensors(path, outcome, self._find_leaf(path, outcome))
         new = self._find_changed(outcome)
         roots = self._loop.find_new(self._body)
         is_changed |= any(each.is_changed for each in self._growths.values())
+        is_changed |= len(self._apart.names) > apart
         if not (new or roots or is_changed or self._is_probe or len(self._growths) > known):
             self._put_in(*self._append(), is_over=True)
             let_go(self)
@@ -294,6 +263,10 @@ class WhileRecorder:
             scope.collect_writes()
             if not self._is_probe:
                 self._loop.check_unwritten(f"the body of `{self._where.text}`")
+            for name in self._apart.names:
+                refuse = partial(self._refuse_change, name, self._entry[name], variables[name])
+                found = self._apart.sort(name, variables[name], self._entry[name], refuse)
+                variables[name] = found
             outcome = Outcome("the body", scope, variables, self._take_changes("the body"))
             outcome.log([variables.get(name) for name in (*self._inside, *self._after)])
             for place in outcome.changes.values():
@@ -310,7 +283,7 @@ class WhileRecorder:
             self._body = RecordedFunction(scope, leaves, _LEAF, [], roots)
         return outcome
 
-    def _log(self, each: _Carried, outcome: Outcome, leaf: Any) -> tuple[Any, Any]:
+    def _log(self, each: Carried, outcome: Outcome, leaf: Any) -> tuple[Any, Any]:
         """What the body leaves in the place of something that is handed on."""
         t = each.slot.type
         if each.held and find_kind(leaf) is not each.held:
@@ -358,7 +331,7 @@ class WhileRecorder:
                         f"set {name} before the loop",
                     )
                 found.update({p: (n, NOTHING, v) for p, n, v in list_leaves(path, name, after)})
-            else:
+            elif name in self._apart.names or not self._keep_apart(name, before, after, outcome):
                 self._compare(path, name, before, after, found)
         for key, place in outcome.changes.items():
             if any(place.holder is each for each in self._made):
@@ -385,6 +358,26 @@ class WhileRecorder:
             for store, first in growth.list_starts().items():
                 found["store", key, store] = (growth.name, first, first)
         return {path: each for path, each in found.items() if path not in self._carried}
+
+    # ----------------------------------------------------------------- one thing or another
+
+    def _keep_apart(self, name: str, before: Any, after: Any, outcome: Outcome) -> bool:
+        """Is a variable one thing at first, and may be another later? Then iterations hand on which
+        it is, and what it would be."""
+        refuse = partial(self._refuse_change, name, before, after)
+        if name not in self._site.apart:
+            if OneOf in (type(before), type(after)):
+                count = len(list_options(before)) + len(list_options(after))
+                raise OptionsAsked([(self._frame.f_code, {name: count})], refuse)
+            return False
+        if not self._apart.add(name, self._before[name], before, after):
+            return False
+        knows = self._heap.knows
+        for path, made, like, limits in self._apart.list_starts(name, knows, refuse):
+            first = fill_like(self._tracer, like, knows) if made is NOTHING else made
+            self._carried[path] = Carried(name, self._loop.pass_to_next_iteration(first, limits))
+            self._note_tensors(path, outcome, first, like)
+        return True
 
     # ------------------------------------------------------------------------- lists get longer
 
@@ -483,7 +476,7 @@ class WhileRecorder:
         after: Any,
         found: dict[Path, tuple[str, Any, Any]],
     ) -> None:
-        if before is after or path in self._carried:
+        if before is after or path in self._carried or path[1] in self._apart.names:
             return
         if all(isinstance(x, torch.Tensor) or find_kind(x) for x in (before, after)):
             if not is_same_number(before, after):
@@ -557,7 +550,7 @@ class WhileRecorder:
             env.assume(condition, "branch")
             env.explain(why)
 
-    def _hand_on(self, name: str, before: Any, after: Any) -> _Carried:
+    def _hand_on(self, name: str, before: Any, after: Any) -> Carried:
         """Let iterations hand on what was one thing at first, and is another after the body."""
         is_tensor = isinstance(after, torch.Tensor)
         if before is NOTHING:
@@ -567,23 +560,23 @@ class WhileRecorder:
             if kind is not find_kind(after):
                 raise self._refuse_change(name, before, after)
             held = number_to_tensor(before, DTYPES[kind])
-            return _Carried(name, self._loop.pass_to_next_iteration(held), held=kind)
+            return Carried(name, self._loop.pass_to_next_iteration(held), held=kind)
         if is_tensor and type(before) in (bool, int, float):
             self._take_first_turn_apart(partial(self._refuse_change, name, before, after))
             before = number_to_tensor(before, after.dtype, after.device)
-            return _Carried(name, self._loop.pass_to_next_iteration(before), replaces=True)
+            return Carried(name, self._loop.pass_to_next_iteration(before), replaces=True)
         if isinstance(before, (bool, torch.SymBool)):
             number = count_truth(self._tracer, unwrap(before))
             if not isinstance(after, (bool, torch.SymBool)):
                 raise self._refuse_change(name, before, after)
-            return _Carried(
+            return Carried(
                 name, self._loop.pass_to_next_iteration(wrap(number), (0, 1)), is_truth=True
             )
         if find_kind(before) is find_kind(after) is FLOATS:
             before = number_to_tensor(before)
-            return _Carried(name, self._loop.pass_to_next_iteration(before), held=FLOATS)
+            return Carried(name, self._loop.pass_to_next_iteration(before), held=FLOATS)
         if isinstance(before, torch.Tensor) or type(before) in INTEGERS:
-            return _Carried(name, self._loop.pass_to_next_iteration(before))
+            return Carried(name, self._loop.pass_to_next_iteration(before))
         raise self._refuse_change(name, before, after)
 
     def _find_leaf(self, path: Path, outcome: Outcome) -> Any:
@@ -601,7 +594,10 @@ class WhileRecorder:
                 return self._carried[path].show(self._carried[path].slot.object)
             value = dict(place.after)[rest.pop(0)]
         for each in rest:
-            value = value[each]
+            if type(value) is OneOf:
+                value = value._lw_index if each == "index" else value._lw_options[each]
+            else:
+                value = value[each]
         return value
 
     def _put_in(
@@ -618,6 +614,10 @@ class WhileRecorder:
                 join_attributes(self._tracer, found, *self._tensors[path])
         self._given = {}
         for name in self._names:
+            if name in self._apart.names:
+                refuse = partial(self._refuse, f"{name} is one thing or another")
+                self._given[name] = self._apart.make(name, shown, refuse)
+                continue
             value = self._replace(("variable", name), self._before.get(name, MISSING), shown)
             self._given[name] = UNSET if value is MISSING else value
         if self._turns is not None and not is_over:

@@ -7,13 +7,12 @@ appends (`rewriting/recompile.py`). Must not know how a capture works.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
 from lostwax.capture.attempt import Attempt, Retry
 from lostwax.capture.flow.merging import Makers, MergeConflict
-from lostwax.capture.flow.rewriting.appends import GUARDED
 from lostwax.capture.flow.rewriting.names import is_of_hooks
 from lostwax.capture.flow.rewriting.picks import Pick, Place
 from lostwax.capture.flow.rewriting.recompile import (
@@ -26,7 +25,7 @@ from lostwax.capture.flow.rewriting.recompile import (
     picks_element,
 )
 from lostwax.capture.flow.stand_ins import can_have_hooks
-from lostwax.capture.one_of import Holders
+from lostwax.capture.python.one_of import Holders
 from lostwax.errors import (
     CaptureError,
     ConstraintViolationError,
@@ -100,12 +99,7 @@ class BranchesDiffer(Retry):
             )
             if found is not None:
                 return found
-        what = "the two sides of an `if` on data do not agree"
-        if (*self.at, GUARDED) in plans[key].growing:
-            what = (
-                "a loop on data may not run once (the False side), and leaves something else then"
-            )
-        self.refusal = self.why.refuse(self.where, what)
+        self.refusal = self.why.refuse(self.where)
         if obstacle is not None:
             self.refusal.add_note(f"  note: the sides do not go on apart to its end: {obstacle}")
         return _fall_back(attempt, self.refusal)
@@ -128,6 +122,23 @@ def set_apart(attempt: Attempt, holders: Holders, place: Place | None = None) ->
         if new != plan and can_have_hooks(code) and find_obstacle(key, new) is None:
             return attempt._replace(plans={**attempt.plans, key: new})
     return None
+
+
+class OptionsAsked(Retry):
+    """What a variable is has to be known, and data decide it."""
+
+    def __init__(
+        self, holders: Holders, refuse: Callable[[], CaptureError], place: Any = None
+    ) -> None:
+        """`place`: where a call stands whose result is to get a variable."""
+        self.holders, self._refuse, self._place = holders, refuse, place
+        super().__init__("what is in a variable")
+
+    def amend(self, attempt: Attempt) -> Attempt | None:
+        found = set_apart(attempt, self.holders, self._place)
+        if found is None:
+            self.refusal = self._refuse()
+        return found
 
 
 class ListGrows(Retry):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from lostwax.capture import threads
-from lostwax.capture.one_of import OneOf, equals_option
+from lostwax.capture.python.one_of import OneOf, equals_option
 from lostwax.classes import SYMBOLIC
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor

@@ -58,7 +58,7 @@ from lostwax.capture.heap.holders import (
     find_slots,
     members,
 )
-from lostwax.capture.one_of import OneOf
+from lostwax.capture.python.one_of import OneOf
 from lostwax.capture.steps.provenance import CaughtCall
 from lostwax.classes import SYMBOLIC
 from lostwax.fake.tensor import FakeTensor

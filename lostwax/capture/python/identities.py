@@ -30,7 +30,7 @@ from torch import Tensor
 from lostwax.bytecode import find_units, read_argument
 from lostwax.bytecode.copies import Replacement, put_in, write_instruction
 from lostwax.capture import threads
-from lostwax.capture.one_of import OneOf, is_option
+from lostwax.capture.python.one_of import OneOf, is_option
 from lostwax.classes import SHOWN, SYMBOLIC
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.objects import is_same_symbolic_object

@@ -19,6 +19,7 @@ from lostwax.branches import is_caught_above
 from lostwax.bytecode import read_steps
 from lostwax.cache import cached
 from lostwax.capture.attempt import Retry
+from lostwax.capture.python.one_of import OneOf
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import (
     CaptureError,
@@ -219,6 +220,7 @@ def _is_given_symbol(error: Exception) -> bool:
     names = {**frame.f_globals, **frame.f_locals}
     return any(
         isinstance(step.argval, str)
+        and " " not in step.argval  # a variable of hooks
         and _is_inside(step.positions, raised.positions)
         and _may_be_symbol(names.get(step.argval))
         for step in steps
@@ -236,6 +238,8 @@ def _is_inside(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
 
 def _may_be_symbol(value: Any) -> bool:
     kind = value if isinstance(value, type) else type(value)
+    if kind is OneOf:  # an option of it is what the expression has
+        return False
     return has_symbol(value) or isinstance(getattr(kind, "__index__", None), FunctionType)
 
 

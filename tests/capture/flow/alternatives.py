@@ -192,6 +192,23 @@ def handed_from_one_to_another(x):
     return is_there(largest(x), x)
 
 
+def asked_twice(x):
+    return torch.tanh(largest(x)) if largest(x) is not None else x
+
+
+def asked_where_it_is_called(x):
+    if largest(x) is None:
+        return x - 1
+    while largest(x) is not None:
+        x = x / 2
+    return x
+
+
+def asked_in_a_lambda(x):
+    is_none = lambda: largest(x) is None  # noqa: E731
+    return x - 1 if is_none() else x
+
+
 def unpacked(x):
     value, factor = pair(x)
     return x if value is None else x + value * factor
@@ -252,8 +269,9 @@ CAPTURED = [
     to_a_function, to_a_list_and_a_dict, its_truth, its_class, the_name_of_its_class,
     written_into_a_text, key_of_a_dict, longer_and_longer, four_words, two_words,
     smallest_from_infinity, largest_square, number_beside_half, double_beside_a_number,
-    pair_with_none, two_variables, returned_by_a_function, handed_from_one_to_another, unpacked,
-    looked_for_again, member_of_an_enum, deleted, argument_by_name,
+    pair_with_none, two_variables, returned_by_a_function, asked_where_it_is_called,
+    asked_in_a_lambda, handed_from_one_to_another, unpacked, looked_for_again, member_of_an_enum,
+    deleted, argument_by_name,
 ]  # fmt: skip
 
 
@@ -324,6 +342,10 @@ def set_as_a_global(x):
     return x if FOUND is None else x + 1
 
 
+def asked_in_a_comprehension(x):
+    return x + sum([1 for _ in range(2) if largest(x) is None])
+
+
 def result_of_another_dtype(x):
     best = 0.5
     for each in x:
@@ -342,5 +364,6 @@ def none_or_a_tensor(x):
 
 REFUSED = [
     kept_on_an_object, seen_by_a_lambda, default_of_a_function, yielded, set_by_another_function,
-    set_as_a_global, result_of_another_dtype, none_or_a_tensor,
+    set_as_a_global, asked_in_a_comprehension, asked_twice, result_of_another_dtype,
+    none_or_a_tensor,
 ]  # fmt: skip

@@ -83,13 +83,13 @@ def hands_on_a_plain_number(x: Tensor) -> Tensor:
     return x
 
 
-@refuse("mode is <Mode.DOWN: 2> on .*, and <Mode.UP: 1> on", "plain", hands_on_a_plain_number)
-def hands_on_a_member(x: Tensor) -> Tensor:
+@refuse("<Mode.UP: 1> on .*, and <Mode.DOWN: 2> on", "plain", hands_on_a_plain_number)
+def returns_a_member(x: Tensor) -> Any:
     mode = Mode.UP
     while x.abs().sum() < 9:
         x = x + 3 if mode is Mode.UP else x + 1
         mode = Mode.DOWN if x.sum() > 3 else Mode.UP
-    return x
+    return x, mode
 
 
 def adds_to_a_tensor(x: Tensor) -> Any:
@@ -187,12 +187,12 @@ def filters(x: Tensor) -> Any:
 
 
 def adds_to_zeros(x: Tensor) -> Tensor:
-    return x + sum((t for t in x if t > 0), torch.zeros(()))
+    return sum((t for t in x if t > 0), torch.zeros(()))
 
 
 @refuse("and 0 on the False side", r"sum\(values, torch.zeros", adds_to_zeros)
-def adds_to_nothing(x: Tensor) -> Tensor:
-    return x + sum(t for t in x if t > 0)
+def adds_to_nothing(x: Tensor) -> Any:
+    return sum(t for t in x if t > 0)
 
 
 # ------------------------------------------------------------------------------------------ errors
@@ -252,7 +252,7 @@ def begins_with_a_tensor(x: Tensor) -> Tensor:
     return total
 
 
-@refuse("total is float32.* and 0 on the False side", "torch.zeros", begins_with_a_tensor)
+@refuse("a tensor is written to, and the False side of", "return a copy", begins_with_a_tensor)
 def begins_with_a_number(x: Tensor) -> Any:
     total: Any = 0
     for t in x:
@@ -378,11 +378,12 @@ def goes_over_a_list(x: Tensor) -> Tensor:
 @refuse("a loop over an iterator is left", "for x in list", goes_over_a_list)
 def leaves_an_iterator(x: Tensor) -> Tensor:
     total = torch.zeros(())
-    for t in iter(x.unbind()):
+    rows = iter(x.unbind())
+    for t in rows:
         if total > 2:
             break
         total = total + t
-    return total
+    return total + sum(rows)
 
 
 # --------------------------------------------------------------------------------- Python's objects

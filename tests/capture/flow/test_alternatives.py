@@ -13,7 +13,7 @@ import torch
 
 import lostwax
 from lostwax.errors import CaptureError
-from tests.capture.flow import alternatives
+from tests.capture.flow import alternatives, alternatives_in_loops
 
 CALLS = (
     torch.tensor([1.0, 2.0, -3.0, 4.0]),
@@ -24,7 +24,11 @@ CALLS = (
 
 
 @pytest.mark.parametrize("example", [0, 1])
-@pytest.mark.parametrize("function", alternatives.CAPTURED, ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "function",
+    [*alternatives.CAPTURED, *alternatives_in_loops.CAPTURED],
+    ids=lambda each: each.__name__,
+)
 def test_each_way_equals_eager(function: Any, example: int) -> None:
     run = lostwax.export(function, (CALLS[example].clone(),)).module()
     for x in CALLS:
@@ -53,3 +57,9 @@ def test_what_others_would_have_is_refused(function: Any) -> None:
         lostwax.export(function, (CALLS[0],))
     assert "alternatives.py:" in str(error.value)
     alternatives.FOUND = None
+
+
+@pytest.mark.parametrize("function", alternatives_in_loops.REFUSED, ids=lambda each: each.__name__)
+def test_what_a_loop_cannot_hand_on_is_refused(function: Any) -> None:
+    with pytest.raises(CaptureError, match=r"in a loop on data one is a tensor .* and None later"):
+        lostwax.export(function, (CALLS[0],))

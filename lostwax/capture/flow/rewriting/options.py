@@ -208,7 +208,10 @@ class _Receiving:
         return [new for each in block for new in self._go_through_one(each)]
 
     def _go_through_one(self, each: Any) -> list[ast.stmt]:
-        if map_blocks(each, self.go_through) or not isinstance(each, _SIMPLE):
+        if isinstance(each, SCOPES):
+            return [each]  # type: ignore[list-item]
+        if map_blocks(each, self.go_through):
+            self._wrap_heads(each)
             return [each]
         before: list[ast.stmt] = []
         value = getattr(each, "value", None)
@@ -222,14 +225,28 @@ class _Receiving:
             value.receiver = name  # type: ignore[attr-defined]
         return [_Wrapping(self._apart).visit(new) for new in (*before, each)]
 
+    def _wrap_heads(self, each: Any) -> None:
+        """… in what a statement computes before, or beside, its blocks."""
+        wrapping = _Wrapping(self._apart)
+        inner = (*getattr(each, "handlers", ()), *getattr(each, "cases", ()))
+        for holder in (each, *inner):
+            for name, value in ast.iter_fields(holder):
+                if isinstance(value, ast.expr):
+                    setattr(holder, name, wrapping.visit(value))
+                elif name == "items":
+                    setattr(holder, name, [wrapping.visit(item) for item in value])
+
 
 def _place(node: Any) -> Any:
     return place_of(node) if hasattr(node, "end_col_offset") else None
 
 
-class _Wrapping(_Plain):
+class _Wrapping(ast.NodeTransformer):
     def __init__(self, apart: Mapping[str, int]) -> None:
         self._apart = apart
+
+    def visit(self, node: Any) -> Any:
+        return node if isinstance(node, SCOPES) else super().visit(node)
 
     def visit_Call(self, node: Any) -> ast.expr:
         name = getattr(node, "receiver", None)

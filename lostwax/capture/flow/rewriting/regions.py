@@ -149,7 +149,9 @@ class _Hooking:
         live = [name for name in names if name in choice.live]  # type: ignore[attr-defined]
         joins = getattr(choice, "joins", None)
         apart = tuple(name for name in names if name in self._apart)
-        options = _constant((choice.lineno, choice.col_offset, joins, self._finally, apart))
+        place = choice.lineno, choice.col_offset
+        is_guard = (*place, GUARDED) in self._growing
+        options = _constant((*place, joins, self._finally, apart, is_guard))
         is_none = ast.Compare(load(own), [ast.Is()], [ast.Constant(None)])
         body = self.go_through(choice.body, 2)
         orelse = self.go_through(choice.orelse, 2)
@@ -235,7 +237,8 @@ class _Hooking:
         of_items = (loop.items, loop.at) if loop.is_for else ("", "")
         kinds = {kind for *at, kind in self._growing if (*at,) == place}
         growing = APPENDS in kinds, READS in kinds, GUARDED in kinds
-        at = _constant((*place, *growing, *of_items, loop.stop))
+        apart = tuple(name for name in names if name in self._apart)
+        at = _constant((*place, *growing, *of_items, loop.stop, apart))
         tested: list[ast.stmt] = [*loop.asking, assign(test, loop.test)]
         block = loop.body
         live = frozenset([test, *loop.live_inside, *loop.live])  # type: ignore[attr-defined]

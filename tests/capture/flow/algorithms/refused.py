@@ -13,7 +13,6 @@ _BY_REASON = {
     ),
     "the two sides of an `if` on data do not agree: changed is": "Hopfield",
     "the two sides of an `if` on data do not agree: k is": ("quickselect_median"),
-    "the two sides of an `if` on data do not agree: state is": ("tokenise_with_states"),
     "the two sides of an `if` on data do not agree: stats is": ("running_statistics"),
     "the two sides of an `if` on data do not agree: the result[0] is": ("orbit_escapes"),
     "x, which `while residual > 1e-3:` hands on, lies otherwise in memory": (

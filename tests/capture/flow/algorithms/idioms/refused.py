@@ -38,25 +38,21 @@ REFUSED_IDIOMS: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "GeneratorOfStages take_from_an_endless_generator "
-            "first_that_is_positive descend_with_a_progress_bar "
-            ""
-            "rest_after_a_mark "
+            "GeneratorOfStages take_from_an_endless_generator first_that_is_positive "
+            "descend_with_a_progress_bar rest_after_a_mark "
         ).split(),
         "a loop over an iterator is left where data say so",
     ),
     **dict.fromkeys(
         (
             "queue_of_jobs best_by_its_name run_lengths ReturnsNoneBeside best_from_infinity "
-            "best_of_a_while "
-            "sum_from_zero_returned int_that_becomes_float or_none "
-            "dataclass_exits says_how_it_ended one_or_two_results "
-            "machine_in_a_while "
-            "key_that_is_set_once setdefault_on_one_side "
-            "least_recently_used counted_in_a_defaultdict Maml inner_loop_by_autograd "
+            "best_of_a_while int_that_becomes_float or_none dataclass_exits says_how_it_ended "
+            "one_or_two_results key_that_is_set_once setdefault_on_one_side least_recently_used "
+            "counted_in_a_defaultdict Maml inner_loop_by_autograd "
         ).split(),
         "the two sides of an `if` on data do not agree",
     ),
+    "sum_from_zero_returned": "a tensor is written to, and the False side of",
     "factors_in_a_cycle": "in a loop on data the body changes",
     **dict.fromkeys(
         (

@@ -2,8 +2,8 @@
 
 Where the sides of an `if` do not agree in a variable and cannot go on apart, it holds a `OneOf`:
 what it may be, and a number that says which it is. Nothing else is asked of it. Whoever asks more
-stops the attempt (`OptionsAsked`), and in the next one the statement is written once for each option
-(`flow/rewriting/options.py`). Must not record.
+stops the attempt (`OptionsAsked`), and in the next one the statement is written once for each
+option (`flow/rewriting/options.py`). Must not record.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 import torch
 import torch.utils._pytree as pytree
 
-from lostwax.capture.attempt import Attempt, Retry
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap
@@ -32,13 +31,19 @@ options."""
 class OneOf:
     """One of several values; data decide which."""
 
-    __slots__ = ("_lw_index", "_lw_options", "_lw_refuse")
+    __slots__ = ("_lw_asked", "_lw_index", "_lw_options", "_lw_refuse")
 
     def __init__(
-        self, index: Any, options: Sequence[Any], refuse: Callable[[], CaptureError]
+        self,
+        index: Any,
+        options: Sequence[Any],
+        refuse: Callable[[], CaptureError],
+        asked: Callable[..., BaseException],
     ) -> None:
-        """`refuse` makes the error for who asks what no statement can answer."""
-        self._lw_index, self._lw_options, self._lw_refuse = index, tuple(options), refuse
+        """`asked` makes what stops the attempt, given the `Holders` and `refuse`; and this the
+        error for who asks what no statement can answer."""
+        self._lw_index, self._lw_options = index, tuple(options)
+        self._lw_refuse, self._lw_asked = refuse, asked
 
     def __repr__(self) -> str:
         return f"one of {len(self._lw_options)} values"
@@ -67,7 +72,7 @@ def _is_ours(asking: FrameType) -> bool:
 
 def ask(value: OneOf, *_: Any, **__: Any) -> NoReturn:
     """What the value is has to be known."""
-    raise OptionsAsked(find_holders(sys._getframe(1)), value._lw_refuse)
+    raise value._lw_asked(find_holders(sys._getframe(1)), value._lw_refuse)
 
 
 _OWN = {
@@ -100,7 +105,7 @@ def check_received(value: Any, code: CodeType, name: str | None, place: Any) -> 
     several values. None: it has no variable yet."""
     if type(value) is OneOf:
         names = {} if name is None else {name: len(value._lw_options)}
-        raise OptionsAsked([(code, names)], value._lw_refuse, place if name is None else None)
+        raise value._lw_asked([(code, names)], value._lw_refuse, place if name is None else None)
 
 
 def check_receiver(value: Any, frame: FrameType) -> None:
@@ -114,7 +119,7 @@ def check_receiver(value: Any, frame: FrameType) -> None:
     if calling is None or calling.f_code.co_name == ROOT:
         return
     if not {"receive", "receive_option"} & {*calling.f_code.co_names}:
-        raise OptionsAsked([(calling.f_code, {})], value._lw_refuse)
+        raise value._lw_asked([(calling.f_code, {})], value._lw_refuse)
 
 
 ROOT = "call_watched"
@@ -182,22 +187,3 @@ def _may_be_one(one: Any, other: Any) -> bool:
     """Does it hang on more than which objects they are?"""
     kinds = (torch.Tensor, bool, int, float, *SYMBOLIC)
     return isinstance(one, (torch.Tensor, *SYMBOLIC)) and isinstance(other, kinds)
-
-
-class OptionsAsked(Retry):
-    """What a variable is has to be known, and data decide it."""
-
-    def __init__(
-        self, holders: Holders, refuse: Callable[[], CaptureError], place: Any = None
-    ) -> None:
-        """`place`: where a call stands whose result is to get a variable."""
-        self.holders, self._refuse, self._place = holders, refuse, place
-        super().__init__("what is in a variable")
-
-    def amend(self, attempt: Attempt) -> Attempt | None:
-        from lostwax.capture.flow.retry import set_apart
-
-        found = set_apart(attempt, self.holders, self._place)
-        if found is None:
-            self.refusal = self._refuse()
-        return found

@@ -1,0 +1,1 @@
+"""Variables that data make one thing or another."""

@@ -65,7 +65,7 @@ from lostwax.capture.state.module_state import (
 from lostwax.capture.state.root_module import find_root_module, forward_of
 from lostwax.capture.state.unkept_changes import note_change, note_changes, warn_of_change
 from lostwax.capture.steps.provenance import Provenance
-from lostwax.capture.steps.to_graph import Builder
+from lostwax.capture.steps.to_graph import Builder, make_argument_spec
 from lostwax.capture.threads import claim_fakes, is_alone, one_at_a_time
 from lostwax.capture.trace.grad_marks import (
     NeedsAutograd,
@@ -101,16 +101,14 @@ from lostwax.ir.signature import (
     OutputKind,
     OutputSpec,
     StateWrite,
-    SymBoolArgument,
     SymFloatArgument,
     SymIntArgument,
     TensorArgument,
 )
 from lostwax.ir.trace.log import Value
 from lostwax.ops.registry import FAMILIES
-from lostwax.sym import BoolExpr, Expr
+from lostwax.sym import Expr
 from lostwax.sym.guards import order_guards
-from lostwax.sym.numbers.real import Real
 from lostwax.undo.undo import Undo, run_and_undo
 
 if TYPE_CHECKING:
@@ -338,7 +336,7 @@ class Capture:
             warn_of_changes(containers, reach.functions)
             if tracer.outside.state_views:
                 self._check_versions()
-            outputs, self.out_spec = _flatten_result(out)
+            outputs, self.out_spec = flatten_result(out)
             check_leaves(outputs, "the result", lambda: leaf_paths(self.out_spec))
             kept = self._find_changes(outputs)
             if self.grad:
@@ -448,7 +446,7 @@ class Capture:
         args, kwargs = unflatten_leaves(self.inputs.call_leaves, self.in_spec)
         with self.tracer.provenance.watch_calls(sys._getframe()):
             out = self._compute_result(args, kwargs)
-        outputs, spec = _flatten_result(out)
+        outputs, spec = flatten_result(out)
         self._copy_literals(outputs)
         run = self._record_call(outputs, spec)
         self.tracer.maybe_views.settle(self.env, run.steps, run.results)
@@ -494,14 +492,16 @@ class Capture:
         promises = self.symbols.promises if self.symbols else ()
         seen = self.calls.values()
         builder.add_steps(self.tracer.region, [*values, *seen], guards.in_graph)
-        entered = {id(v): _argument_spec(v, builder.node(v)) for v in seen}
+        entered = {id(v): make_argument_spec(v, builder.node(v)) for v in seen}
         node = builder.add_output(values)
         names: Any = node.args[0]
         kinds = [kind for kind, _, _ in mutations]
         kinds += [(self._output_kind(i), None) for i in range(len(results))]
         kinds += [kind for kind, _ in more]
         specs = [
-            OutputSpec(kind, _argument_spec(value, arg), self._output_target(kind, of, input_specs))
+            OutputSpec(
+                kind, make_argument_spec(value, arg), self._output_target(kind, of, input_specs)
+            )
             for (kind, of), value, arg in zip(kinds, values, names, strict=True)
         ]
         for spec, (_, _, way) in zip(specs, mutations, strict=False):
@@ -680,7 +680,7 @@ def _drop_unused_state(program: ExportedProgram) -> ExportedProgram:
 _PARAMETER, _BUFFER = InputKind.PARAMETER, InputKind.BUFFER
 
 
-def _flatten_result(out: Any) -> tuple[list[Any], pytree.TreeSpec]:
+def flatten_result(out: Any) -> tuple[list[Any], pytree.TreeSpec]:
     """The leaves of what the module returns; lists that hooks have made are lists."""
     outputs, spec = pytree.tree_flatten(out)
     refuse_returned(outputs)
@@ -689,14 +689,3 @@ def _flatten_result(out: Any) -> tuple[list[Any], pytree.TreeSpec]:
 
         return pytree.tree_flatten(make_plain(out))
     return outputs, spec
-
-
-def _argument_spec(value: Any, arg: Any) -> ArgumentSpec:
-    if isinstance(value, Value):
-        return TensorArgument(arg.name)
-    if not isinstance(arg, torch.fx.Node):
-        return ConstantArgument("", value)
-    if isinstance(value, Real):
-        return SymFloatArgument(arg.name)
-    is_bool = isinstance(value, BoolExpr)
-    return SymBoolArgument(arg.name) if is_bool else SymIntArgument(arg.name)

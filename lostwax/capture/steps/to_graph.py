@@ -28,7 +28,15 @@ from lostwax.ir.graph.numbers import (
     simplify_number,
 )
 from lostwax.ir.graph.writer import NO_KWARGS, GraphWriter, base_name
-from lostwax.ir.signature import strip_class
+from lostwax.ir.signature import (
+    ArgumentSpec,
+    ConstantArgument,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+    TensorArgument,
+    strip_class,
+)
 from lostwax.ir.trace.log import (
     InnerGraph,
     NumberValue,
@@ -485,3 +493,14 @@ def acts(step: Step) -> bool:
         return False
     graphs = [a for a in step.args if a.__class__ is InnerGraph]
     return any(graph.demands or any(map(acts, graph.region.steps)) for graph in graphs)
+
+
+def make_argument_spec(value: Any, arg: Any) -> ArgumentSpec:
+    if isinstance(value, Value):
+        return TensorArgument(arg.name)
+    if not isinstance(arg, fx.Node):
+        return ConstantArgument("", value)
+    if isinstance(value, Real):
+        return SymFloatArgument(arg.name)
+    is_bool = isinstance(value, BoolExpr)
+    return SymBoolArgument(arg.name) if is_bool else SymIntArgument(arg.name)

@@ -234,6 +234,13 @@ def member_of_an_enum(x):
     return x if mode == Mode.A else x + mode.value
 
 
+def member_that_a_function_returns(x):
+    def choose():
+        return Mode.A if x.sum() > 0 else Mode.B
+
+    return x + 1 if choose() is Mode.A else x
+
+
 def deleted(x):
     best = None
     for each in x:
@@ -271,7 +278,7 @@ CAPTURED = [
     smallest_from_infinity, largest_square, number_beside_half, double_beside_a_number,
     pair_with_none, two_variables, returned_by_a_function, asked_where_it_is_called,
     asked_in_a_lambda, handed_from_one_to_another, unpacked, looked_for_again, member_of_an_enum,
-    deleted, argument_by_name,
+    member_that_a_function_returns, deleted, argument_by_name,
 ]  # fmt: skip
 
 

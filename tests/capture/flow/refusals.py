@@ -60,21 +60,6 @@ class Mode(enum.IntEnum):
     DOWN = 2
 
 
-def a_plain_number(x: Tensor) -> Tensor:
-    def choose() -> int:
-        return int(Mode.UP) if x.sum() > 0 else int(Mode.DOWN)
-
-    return x + 1 if choose() == Mode.UP else x
-
-
-@refuse("the result is <Mode.UP: 1> on the True side", "plain number, int", a_plain_number)
-def a_member_of_an_enum(x: Tensor) -> Tensor:
-    def choose() -> Mode:
-        return Mode.UP if x.sum() > 0 else Mode.DOWN
-
-    return x + 1 if choose() is Mode.UP else x
-
-
 def hands_on_a_plain_number(x: Tensor) -> Tensor:
     mode = int(Mode.UP)
     while x.abs().sum() < 9:

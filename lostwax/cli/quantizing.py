@@ -3,7 +3,6 @@ people's, and are imported when one is asked for."""
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -126,10 +125,8 @@ def find_quantizer(text: str) -> Any:
 
 
 def _import(name: str) -> Any:
-    """A module of theirs, without what they log of libraries that they do without."""
+    """A module of theirs."""
     package = name.partition(".")[0]
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
     try:
         return import_module(name)
     except ImportError as error:
@@ -137,8 +134,6 @@ def _import(name: str) -> Any:
         raise CommandError(
             f"{package} does not load, which quantizes: {error}\n  instead: pip install {needed}"
         ) from error
-    finally:
-        logging.disable(before)
 
 
 # ---------------------------------------------------------------------------------------- the work

@@ -139,7 +139,7 @@ def _parse(file: str, lines: list[int]) -> ast.Module:
     Python (a page with code in it), the functions that begin there."""
     text = linecache.getlines(file)
     if not text:
-        raise NotRewritable("its source is not there")
+        raise NotRewritable("its source is not there; that of a file or a notebook is")
     source = "".join(text)
     statements = _outline(source)
     if statements is None:

@@ -477,6 +477,7 @@ def checked(t):
             "<own> = [put(q, 1.0) for t in x if t > 0]\nx = x + len(q)", "x = x + sum(1 for t in x if t > 0 or put(q, 1.0))", "d['k'] = <v> if <c> and put(q, 1.0) else d['k']", "if <c> and (m := len(q)) > 1: x = x + m", "l.append(y) if <c> and put(q, 1.0) else put(l, x)", "w['n'] = len(q) if <c> or put(q, 1.0) else 9",
         ),
         results=("len(q)", "w['n']", "sum(q)"),
+        share=0.35,
         helpers="def put(q, v):\n    q.append(v)\n    return True\n\ndef bump(w):\n    w['n'] += 1\n    return w['n']\n",
     ),
     "memos": Kind(
@@ -540,9 +541,9 @@ class Lazy:
             "try:\n    if <c>: raise Stop from ValueError(1)\nexcept Stop as error:\n    x = x + (error.__cause__ is not None)", "<own> = None\ntry:\n    if <c>: raise Stop\nexcept Stop as error:\n    <own> = error\nx = x + (<own> is None)",
         ),
         results=("len(log)",),
+        share=0.4,
         helpers="""
-class Stop(BaseException):
-    pass
+Stop = KeyboardInterrupt
 
 class Noting:
     def __init__(self, log):

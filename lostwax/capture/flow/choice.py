@@ -7,6 +7,7 @@ assertion. Must not know how the function is written that runs it (`rewriting/re
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
@@ -46,7 +47,7 @@ from lostwax.errors import CaptureError, LostwaxError, asks_data
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.handlers import is_caught
-from lostwax.location import locate_line
+from lostwax.location import find_tracebacks, locate_line
 from lostwax.sym import BoolExpr, Expr
 
 
@@ -62,6 +63,28 @@ def let_go(hook: Any) -> None:
     given = hook._given
     vars(hook).clear()
     hook.is_symbolic, hook._given = True, given
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Does it come from outside, as Ctrl-C does, and not from a `raise`?"""
+    last = [*find_tracebacks(error)][-1:]
+    codes = [(each.tb_frame.f_code.co_code, each.tb_lasti) for each in last]
+    is_raised = any(dis.opname[code[at]] in ("RAISE_VARARGS", "RERAISE") for code, at in codes)
+    return isinstance(error, KeyboardInterrupt) and not is_raised
+
+
+def may_be_caught(frame: FrameType, error: BaseException) -> bool:
+    """May the function that runs here catch it, or one that has called it?"""
+    kinds = (type(error), *getattr(error, "stands_for", ()))
+    caught = any(is_caught(frame, frame.f_lasti, each) for each in kinds)
+    return caught or is_caught_above(frame, error)
+
+
+def goes_on(frame: FrameType, error: BaseException) -> bool:
+    """Is it an error of ours, an interrupt, or one that the user's code lets out?"""
+    if isinstance(error, Exception):
+        return isinstance(error, LostwaxError) or asks_data(error)
+    return is_interrupt(error) or not may_be_caught(frame, error)
 
 
 class Choice:
@@ -120,7 +143,7 @@ class Choice:
             error, is_ours = self._tried, False
         if is_ours or not isinstance(error, Exception):
             close_regions(self._around)
-            if not is_ours and not isinstance(error, KeyboardInterrupt):
+            if not is_ours and not is_interrupt(error):
                 self._refuse_caught(error, self.side)
             raise error
         try:
@@ -227,10 +250,7 @@ class Choice:
         return False
 
     def _refuse_caught(self, error: BaseException, side: bool) -> None:
-        frame, kinds = self._frame, (type(error), *getattr(error, "stands_for", ()))
-        caught = any(is_caught(frame, frame.f_lasti, each) for each in kinds)
-        caught = caught or is_caught_above(frame, error)
-        if caught:
+        if may_be_caught(self._frame, error):
             raise CaptureError(
                 f"the {side} side of an `if` on data raises {type(error).__name__}, and "
                 f"that may be caught: {error}.\n  at {self._where}\n"

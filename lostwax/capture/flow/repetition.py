@@ -23,7 +23,7 @@ from lostwax.capture.control.scope import RecordedFunction, Scope
 from lostwax.capture.control.selections import Turns, take_selections
 from lostwax.capture.control.while_loop import append_while
 from lostwax.capture.flow import open_regions
-from lostwax.capture.flow.choice import let_go, read_variables
+from lostwax.capture.flow.choice import goes_on, let_go, read_variables
 from lostwax.capture.flow.items import OPEN
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.lists.growth import (
@@ -62,7 +62,7 @@ from lostwax.capture.heap.moment import ChangedPlace, Changes, NotRestorableErro
 from lostwax.capture.python.one_of import OneOf
 from lostwax.capture.trace.gradient_steps import pass_gradient_through
 from lostwax.capture.trace.tracer import Tracer
-from lostwax.errors import CaptureError, LostwaxError, asks_data
+from lostwax.errors import CaptureError
 from lostwax.fake.asked_tensor import is_of_the_class
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
@@ -214,8 +214,7 @@ class WhileRecorder:
     def fail(self, error: BaseException) -> None:
         """The condition or the body has raised."""
         close_regions(self._around)
-        is_ours = isinstance(error, LostwaxError) or asks_data(error)
-        if is_ours or not isinstance(error, Exception):
+        if goes_on(self._frame, error):
             raise error
         raise CaptureError(
             f"a loop on data raises {type(error).__name__}: {error}\n  at {self._where}\n"

@@ -192,7 +192,7 @@ class Moment:
 
     def _is_held(self, value: Any) -> bool:
         """Do others than variables lead to an object?"""
-        if self.state.places.has_seen(value):
+        if value in self.state.watched or self.state.places.has_seen(value):
             return True
         held = self._held
         return held is not None and (

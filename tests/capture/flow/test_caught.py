@@ -743,3 +743,77 @@ def test_what_may_be_swallowed_is_refused(function: Callable[..., Tensor]) -> No
     with pytest.raises(CaptureError, match="Error, and that may be caught") as refused:
         lostwax.export(function, (torch.arange(3.0), torch.tensor(1)))
     assert f" in {function.__name__}: " in str(refused.value)
+
+
+# ----------------------------------------------------------------- what is no Exception, and caught
+
+
+class Stop(BaseException):
+    pass
+
+
+class Noting:
+    """Catches all, and notes what."""
+
+    def __init__(self, log: list[int]) -> None:
+        self.log = log
+
+    def __enter__(self) -> None:
+        self.log.append(1)
+
+    def __exit__(self, kind: Any, *_: object) -> bool:
+        self.log.append(2 if kind is None else 3)
+        return True
+
+
+def raise_in_helper(x: Tensor, kind: Any) -> Tensor:
+    def helper() -> Tensor:
+        if x.sum() > 0:
+            raise kind
+        return x + 1
+
+    try:
+        return helper()
+    except kind:
+        return x * 2
+
+
+def raise_in_finally(x: Tensor, kind: Any) -> Any:
+    n = 0
+    try:
+        try:
+            if x.sum() > 0:
+                raise kind
+            n = n + 1
+        finally:
+            n = n + 10
+    except BaseException:
+        n = n + 100
+    return x + n
+
+
+def raise_in_with(x: Tensor, kind: Any) -> Any:
+    log: list[int] = []
+    with Noting(log):
+        if x.sum() > 0:
+            raise kind
+        log.append(4)
+    return x + sum(log)
+
+
+def raise_in_loop(x: Tensor, kind: Any) -> Tensor:
+    try:
+        while x.sum() < 5:
+            x = x + 1
+            raise kind
+    except kind:
+        x = x * 2
+    return x
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, GeneratorExit, Stop])
+@pytest.mark.parametrize("call", [raise_in_helper, raise_in_finally, raise_in_with, raise_in_loop])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_what_is_no_exception_and_caught_is_refused(call: Any, kind: Any, sign: float) -> None:
+    with pytest.raises(CaptureError, match=f"raises {kind.__name__}"):
+        lostwax.export(lambda x: call(x, kind), (torch.ones(3) * sign,))

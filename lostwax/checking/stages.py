@@ -43,7 +43,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageErrors:
     """One form of a program."""
 
     name: str
@@ -61,7 +61,7 @@ class Stage:
 class StagesResult:
     """What `check_stages` found. It is true if no result is further from eager than the bar."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[StageErrors, ...]
     bar: float
     notes: tuple[str, ...] = ()
 
@@ -72,7 +72,7 @@ class StagesResult:
     def __bool__(self) -> bool:
         return self.ok
 
-    def find_growth(self) -> tuple[Stage, Point] | None:
+    def find_growth(self) -> tuple[StageErrors, Point] | None:
         """The first stage and the first node in it whose error is above the bar."""
         for stage in self.stages:
             for point in stage.points:
@@ -150,11 +150,11 @@ def check_stages(
     given = call_convention(program, True).bind(*copy.deepcopy(call))
     truth, results = _record(program, given)
     nodes = [n for n in program.graph.nodes if n.op == "call_function" and n.name in truth]
-    stages = [Stage("ATen", (), _error(results, wanted))]
+    stages = [StageErrors("ATen", (), _error(results, wanted))]
 
     def add(name: str, other: ExportedProgram, values: Values, results: Sequence[Any]) -> None:
         points = tuple(_compare(nodes, truth, other, values))
-        stages.append(Stage(name, points, _error(results, wanted)))
+        stages.append(StageErrors(name, points, _error(results, wanted)))
 
     core = program.run_decompositions()
     add("core ATen", core, *_record(core, given))
@@ -169,7 +169,7 @@ def check_stages(
         add("runtime", executable.exported_program(), *_run_recording(executable, given))
         if file is not None:
             flat = list(given)
-            stages.append(Stage(f"{file}", (), _error(load_runtime(file).run(flat), wanted)))
+            stages.append(StageErrors(f"{file}", (), _error(load_runtime(file).run(flat), wanted)))
     except LoadError as error:
         notes.append(f"not run in the runtime: {str(error).splitlines()[0]}")
     return StagesResult(tuple(stages), bar, tuple(notes))
@@ -182,7 +182,7 @@ def _run_module(module: Any, call: Any) -> list[Any]:
         return pytree.tree_leaves(copy_callable(module)(*args, **kwargs))
 
 
-class _Recorder(Interpreter):
+class _StageInterpreter(Interpreter):
     """Runs a graph, and keeps what each node computes."""
 
     def __init__(self, program: ExportedProgram) -> None:
@@ -202,7 +202,7 @@ def _keep(value: Any) -> list[torch.Tensor]:
 
 
 def _record(program: ExportedProgram, given: Sequence[Any]) -> tuple[Values, list[Any]]:
-    recorder = _Recorder(program)
+    recorder = _StageInterpreter(program)
     state = copy.deepcopy(state_values(program))
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

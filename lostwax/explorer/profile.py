@@ -132,7 +132,7 @@ def _number(profile: Profile, names: list[str]) -> dict[str, dict[int, float]]:
 # ---------------------------------------------------------------------------------------- measuring
 
 
-class _Recorder(Interpreter):
+class _ExampleInterpreter(Interpreter):
     """Runs a graph, and notes what each node computes."""
 
     def __init__(self, program: ExportedProgram) -> None:
@@ -198,7 +198,7 @@ def _run(program: ExportedProgram, example: Any = None) -> dict[str, list[torch.
     """What each node computes."""
     example = example or _require_example(program)
     inputs = call_convention(program, True).bind(*example)
-    recorder = _Recorder(program)
+    recorder = _ExampleInterpreter(program)
     with torch.no_grad(), torch.random.fork_rng():
         torch.manual_seed(0)
         recorder.run(*state_values(program), *inputs)

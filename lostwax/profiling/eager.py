@@ -19,7 +19,7 @@ from lostwax.checking.result import state_values
 from lostwax.ir.origin import origin_of
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.module import call_convention
-from lostwax.profiling.profile import Piece, Profile
+from lostwax.profiling.profile import Profile, TimedPiece
 
 _MARK = "lostwax:"
 
@@ -73,11 +73,11 @@ def profile_program(program: ExportedProgram, inputs: Any, title: str, calls: in
 
 def _pieces(
     nodes: dict[str, Node], runs: list[dict[str, float]], sizes: dict[str, int]
-) -> Iterator[Piece]:
+) -> Iterator[TimedPiece]:
     for name, node in nodes.items():
         origin = origin_of(node)
         seconds = statistics.median(run.get(name, 0.0) for run in runs)
-        yield Piece(origin.operator, seconds, (origin,), "", sizes.get(name, 0))
+        yield TimedPiece(origin.operator, seconds, (origin,), "", sizes.get(name, 0))
 
 
 def _run(watch: _Stopwatch, values: list[Any]) -> dict[str, float]:

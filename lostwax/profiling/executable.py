@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.errors import LoadError
-from lostwax.profiling.profile import Piece, Profile
+from lostwax.profiling.profile import Profile, TimedPiece
 from lostwax.pte.file.reader import read_file
 from lostwax.pte.file.record import MethodRecord, read_inputs, read_record
 from lostwax.pte.file.schema import DTYPES
@@ -86,7 +86,7 @@ def profile_executable(
     pieces = list(_list_pieces(runs, steps, known))
     rest = whole - sum(piece.seconds for piece in pieces)
     if rest > 0:
-        pieces.append(Piece("(between instructions)", rest))
+        pieces.append(TimedPiece("(between instructions)", rest))
     return Profile(os.path.basename(file), whole, len(runs), tuple(pieces), tuple(notes))
 
 
@@ -140,13 +140,13 @@ def _draw_inputs(plan: dict[str, Any]) -> list[Any]:
 # ------------------------------------------------------------------------------------ instructions
 
 
-class _Step(NamedTuple):
+class _CalledStep(NamedTuple):
     name: str
     bytes: int
     delegate: str
 
 
-def _describe_steps(plan: dict[str, Any]) -> list[_Step]:
+def _describe_steps(plan: dict[str, Any]) -> list[_CalledStep]:
     """What each instruction of a method calls, and how much it writes."""
     values = [v["val"] for v in plan["values"] or ()]
     writers, found = Writers(values), []
@@ -161,7 +161,7 @@ def _describe_steps(plan: dict[str, Any]) -> list[_Step]:
                 writers.write(index)
             size = sum(tensor_bytes(values[index]) for index in written)
             is_delegate = step[""] == "DelegateCall"
-            found.append(_Step(name, size, name if is_delegate else ""))
+            found.append(_CalledStep(name, size, name if is_delegate else ""))
     return found
 
 
@@ -181,8 +181,8 @@ def _whole(block: Block) -> float:
 
 
 def _list_pieces(
-    runs: Sequence[Block], steps: Sequence[_Step], record: MethodRecord | None
-) -> Iterator[Piece]:
+    runs: Sequence[Block], steps: Sequence[_CalledStep], record: MethodRecord | None
+) -> Iterator[TimedPiece]:
     times = _gather(runs)
     inside: dict[int, float] = defaultdict(float)
     for (at, part), seconds in times.items():
@@ -197,13 +197,13 @@ def _list_pieces(
         step, nodes = steps[at], tuple(record.find(at, part)) if record else ()
         if part:
             name = part.rpartition(" #")[0] or part
-            yield Piece(name, seconds, nodes, step.delegate, 0, f"i{at}")
+            yield TimedPiece(name, seconds, nodes, step.delegate, 0, f"i{at}")
         elif step.delegate:
             around = f"({step.delegate}, around)" if inside[at] else step.name
             left = max(seconds - inside[at], 0.0)
-            yield Piece(around, left, nodes, step.delegate, step.bytes, f"i{at}")
+            yield TimedPiece(around, left, nodes, step.delegate, step.bytes, f"i{at}")
         else:
-            yield Piece(step.name, seconds, nodes, "", step.bytes, f"i{at}")
+            yield TimedPiece(step.name, seconds, nodes, "", step.bytes, f"i{at}")
 
 
 def _gather(runs: Sequence[Block]) -> Mapping[tuple[int, str], float]:

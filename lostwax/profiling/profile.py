@@ -14,7 +14,7 @@ from lostwax.ir.origin import NodeOrigin
 
 
 @dataclass(frozen=True)
-class Piece:
+class TimedPiece:
     """What one instruction takes, or one node, or what a delegate does inside of it."""
 
     name: str
@@ -64,12 +64,12 @@ class Profile:
     seconds: float
     """Of a whole call: the median."""
     calls: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TimedPiece, ...]
     notes: tuple[str, ...] = field(default=())
 
-    def group(self, by: str) -> list[Group]:
+    def group(self, by: str) -> list[TimedGroup]:
         """The pieces together by their "operator", "module" or "line", the slowest first."""
-        found: dict[str, list[Piece]] = {}
+        found: dict[str, list[TimedPiece]] = {}
         for piece in self.pieces:
             found.setdefault(getattr(piece, by), []).append(piece)
         groups = [_join(name, pieces, self.seconds) for name, pieces in found.items()]
@@ -84,7 +84,7 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Group:
+class TimedGroup:
     """Pieces that belong together."""
 
     name: str
@@ -98,11 +98,13 @@ class Group:
 KINDS = ("operator", "module", "line")
 
 
-def _join(name: str, pieces: Sequence[Piece], whole: float) -> Group:
+def _join(name: str, pieces: Sequence[TimedPiece], whole: float) -> TimedGroup:
     seconds = sum(piece.seconds for piece in pieces)
     delegates = ", ".join(dict.fromkeys(p.delegate for p in pieces if p.delegate))
     size = sum(piece.bytes for piece in pieces)
-    return Group(name, seconds, seconds / whole if whole else 0.0, len(pieces), size, delegates)
+    return TimedGroup(
+        name, seconds, seconds / whole if whole else 0.0, len(pieces), size, delegates
+    )
 
 
 def profile_from_json(given: Any) -> Profile:
@@ -111,7 +113,7 @@ def profile_from_json(given: Any) -> Profile:
         given = given.get("result") or given
         given = given.get("profile") or given
         pieces = [
-            Piece(**{**each, "nodes": tuple(NodeOrigin(**n) for n in each["nodes"])})
+            TimedPiece(**{**each, "nodes": tuple(NodeOrigin(**n) for n in each["nodes"])})
             for each in given["pieces"]
         ]
         return Profile(given["file"], given["seconds"], given["calls"], tuple(pieces))
@@ -132,7 +134,7 @@ def write_profile(profile: Profile, kinds: Sequence[str] = KINDS, most: int = 12
     return "\n".join(lines)
 
 
-def _table(kind: str, groups: Sequence[Group], most: int) -> list[str]:
+def _table(kind: str, groups: Sequence[TimedGroup], most: int) -> list[str]:
     shown = groups[:most]
     rows = [("ms", "share", "count", "bytes", "delegate", f"by {kind}")]
     rows += [

@@ -31,7 +31,7 @@ from lostwax.pte.lowering.listing import Call, DelegateCall, Label, Listing, lis
 COUNTS = "instruction_id_to_num_outs_map"
 
 
-class Instruction(NamedTuple):
+class InstructionOrigin(NamedTuple):
     """What an instruction of a method is of."""
 
     handles: tuple[int, ...]
@@ -45,7 +45,7 @@ class Instruction(NamedTuple):
     """The handles of what the backend's run time notes meanwhile."""
 
 
-def list_instructions(listing: Listing) -> list[Instruction]:
+def list_instructions(listing: Listing) -> list[InstructionOrigin]:
     """What the instructions of a method are of, by their numbers in the file."""
     steps = [step for step in listing.steps if not isinstance(step, Label)]
     last = {handles_of(step.node): step for step in steps if isinstance(step, Call)}
@@ -54,10 +54,10 @@ def list_instructions(listing: Listing) -> list[Instruction]:
     return [_describe(step, handles_of(step.node) not in forms) for step in steps]
 
 
-def _describe(step: Any, is_value: bool) -> Instruction:
+def _describe(step: Any, is_value: bool) -> InstructionOrigin:
     if not isinstance(step, DelegateCall):
         results = len(step.outs) if isinstance(step, Call) else 1
-        return Instruction(handles_of(step.node), results, is_value)
+        return InstructionOrigin(handles_of(step.node), results, is_value)
     assert step.delegate is not None
     nodes = {node.name: node for node in _list_calls(step.delegate)}
     events = {
@@ -65,7 +65,7 @@ def _describe(step: Any, is_value: bool) -> Instruction:
         for name, names in step.delegate.events.items()
     }
     whole = join_handles(nodes.values())
-    return Instruction(whole, len(step.outs), True, step.delegate.backend_id, events)
+    return InstructionOrigin(whole, len(step.outs), True, step.delegate.backend_id, events)
 
 
 def _list_calls(delegate: LoweredBackendModule) -> Iterator[Node]:
@@ -75,7 +75,7 @@ def _list_calls(delegate: LoweredBackendModule) -> Iterator[Node]:
 def write_record(
     file: IO[bytes],
     programs: Mapping[str, ExportedProgram],
-    instructions: Mapping[str, Sequence[Instruction]],
+    instructions: Mapping[str, Sequence[InstructionOrigin]],
 ) -> None:
     """Write the record of these methods: the programs as they were, and the instructions of each.
     It has the weights, and the innermost line of each node."""
@@ -185,7 +185,7 @@ def _number(values: Any) -> dict[int, Any]:
     return dict(enumerate(values))
 
 
-def _handles(each: Instruction) -> int | list[int]:
+def _handles(each: InstructionOrigin) -> int | list[int]:
     """The Inspector compares values where all handles are known to the program: a negative one
     beside them says that the value has another form than the node's."""
     if not each.is_value:
@@ -193,7 +193,7 @@ def _handles(each: Instruction) -> int | list[int]:
     return each.handles[0] if len(each.handles) == 1 else list(each.handles)
 
 
-def _delegates(listed: Sequence[Instruction]) -> dict[int, Any]:
+def _delegates(listed: Sequence[InstructionOrigin]) -> dict[int, Any]:
     """For each delegate its name and its events. The Inspector looks for names that are parts of
     what was noted, and takes the last: "" is all of the delegate, and "#1" comes before "#10"."""
     return {
@@ -203,7 +203,7 @@ def _delegates(listed: Sequence[Instruction]) -> dict[int, Any]:
     }
 
 
-def _events(each: Instruction) -> dict[int | str, list[int]]:
+def _events(each: InstructionOrigin) -> dict[int | str, list[int]]:
     named = sorted(each.events.items(), key=lambda pair: len(str(pair[0])))
     return {"": list(each.handles), **{name: list(handles) for name, handles in named}}
 

@@ -17,7 +17,7 @@ from lostwax.ir.passes.pipeline import Pipeline
 from lostwax.ir.program import ExportedProgram
 from lostwax.location import warn
 from lostwax.pte.emit import ExternalWeights, emit_file
-from lostwax.pte.etrecord import Instruction, list_instructions, write_record
+from lostwax.pte.etrecord import InstructionOrigin, list_instructions, write_record
 from lostwax.pte.lowering.listing import Listing, Step
 from lostwax.pte.lowering.lower import lower_method
 from lostwax.pte.lowering.state import State
@@ -79,7 +79,7 @@ class ExecutableProgram(Methods):
             programs = {name: Pipeline(tuple(passes))(each) for name, each in programs.items()}
         super().__init__(programs, constant_methods)
         self._whole = dict(programs if whole is None else whole)
-        self.instructions: dict[str, list[Instruction]] = {}
+        self.instructions: dict[str, list[InstructionOrigin]] = {}
         """What each instruction of a method is of: the debug handles of nodes."""
         self.config = config
         self.kernels = _require_names(kernels)

@@ -51,7 +51,7 @@ class MethodRecord:
 
 
 def read_record(file: str | os.PathLike[str]) -> dict[str, MethodRecord]:
-    """The methods of an ETRecord, by their names."""
+    """The methods of an ETRecord, the `file` of that path, by their names."""
     try:
         with zipfile.ZipFile(file) as archive:
             return _read(archive)

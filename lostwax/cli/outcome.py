@@ -71,9 +71,8 @@ def finish(
     """Do the work, print its outcome or its error, and leave with the exit code. Meanwhile a
     terminal shows the status, if there is one."""
     warned: list[dict[str, Any]] = []
-    logging.getLogger("torchao").setLevel(
-        logging.ERROR
-    )  # it tells of kernels that nobody asked for
+    for name in ("torchao", "torch.utils._pytree"):  # of kernels and names that nobody asked for
+        logging.getLogger(name).setLevel(logging.ERROR)
     shown = show_progress("" if as_json or is_quiet else status)
     with shown, _open_answer(as_json), _quiet_stdout(is_quiet), _collect_warnings(warned):
         outcome, error = run_safely(work, show_traceback)

@@ -270,9 +270,7 @@ def _call(module: Any, leaves: list[Tensor], arguments: list[Any]) -> Told:
         return Told("slow", None)
     except LostwaxError as error:
         return Told("refused", str(error).partition("\n")[0])
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
+    except BaseException as error:  # programs raise KeyboardInterrupt, too
         return Told("raised", f"{type(error).__name__}: {error}")
     seen = {"results": changed[0], "arguments": changed[1], "buffers": buffers}
     return Told("ran", seen | {"gradients": gradients})
@@ -343,8 +341,6 @@ def judge_source(source: str, seed: int, kind: str) -> tuple[str, str]:
         return "wrong", "the export does not end"
     except LostwaxError as error:
         return "refused", str(error).partition("\n")[0]
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
         return "wrong", f"the export raises {type(error).__name__}: {error}"
     if rng.random() < 0.1 and kind != "enums":  # files have the numbers of members alone

@@ -21,7 +21,6 @@ from lostwax.capture.patches.swap import CodeSwap, CodeSwaps
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.write import flatten
 from lostwax.ir.data import Group
-from lostwax.ir.run.conditions.groups import list_groups
 from lostwax.ops.shapes import hint
 from lostwax.undo.undo import Undo
 
@@ -45,6 +44,10 @@ def apply(undo: Undo) -> None:
 def find_groups(module: GraphModule, state: Iterable[Any]) -> tuple[Group, ...]:
     """The process groups that a program counts on: those that its graph names, and those of the
     meshes over which its state is cut."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return ()
+    from lostwax.ir.run.conditions.groups import list_groups
+
     cls = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
     found = [each.device_mesh for each in state if cls is not None and isinstance(each, cls)]
     return list_groups(module, {id(mesh): mesh for mesh in found}.values())

@@ -30,7 +30,6 @@ from lostwax.classes import SYMBOLIC, TENSORS
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, storage_key
 from lostwax.ir.run.held import find_held as held_by
-from lostwax.ir.text import list_frames
 from lostwax.location import Location
 from lostwax.types import TensorType
 from lostwax.undo.undo import Undo
@@ -509,6 +508,8 @@ def is_from_outside(value: Any) -> bool:
 
 def kept_tensor_error(kept: KeptTensor, because: str) -> CaptureError:
     """The error that refuses it: a program has no place for it."""
+    from lostwax.ir.text import list_frames
+
     tracked = getattr(kept.tensor, "tracked", None)
     step = tracked.value.step if tracked is not None else None
     meta: dict[str, Any] = {"stack_trace": ""}

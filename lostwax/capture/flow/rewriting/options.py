@@ -45,7 +45,7 @@ def write_for_options(function: ast.FunctionDef, variables: Mapping[str, int]) -
     for name in variables:
         if _is_shared(function, name):
             raise NotRewritable(f"a function, a comprehension or a module has {name}, too")
-    function.body = _Writing(variables).go_through(function.body)
+    function.body = _PerOption(variables).go_through(function.body)
 
 
 def receive_results(function: ast.FunctionDef, apart: Mapping[str, int]) -> None:
@@ -66,7 +66,7 @@ def _is_shared(function: ast.FunctionDef, name: str) -> bool:
     return False
 
 
-class _Writing:
+class _PerOption:
     def __init__(self, variables: Mapping[str, int]) -> None:
         self._variables = variables
         self._numbers = count(1)
@@ -119,7 +119,7 @@ class _Writing:
                 known[node.id] = f"{OPTION}{next(self._numbers)}"
                 most = ast.Constant(self._variables[node.id])
                 before.append(assign(known[node.id], hook("find_option", load(node.id), most)))
-        each = _Taking(known).visit(each) if known else each
+        each = _OptionsTaken(known).visit(each) if known else each
         for name, option in known.items():
             each = halve(each, option, 0, self._variables[name])
         return [*before, each]
@@ -166,7 +166,7 @@ class _Plain(ast.NodeTransformer):
         return node if isinstance(node, _INNER) else super().visit(node)
 
 
-class _Taking(_Plain):
+class _OptionsTaken(_Plain):
     def __init__(self, known: Mapping[str, str]) -> None:
         self._known = known
 
@@ -178,10 +178,10 @@ class _Taking(_Plain):
 
 
 def _hook_comparisons(each: Any, variables: Mapping[str, int]) -> Any:
-    return _Comparing(variables).visit(each)
+    return _ComparedByHooks(variables).visit(each)
 
 
-class _Comparing(_Plain):
+class _ComparedByHooks(_Plain):
     """Lets hooks answer `best is None`, which is left to Python elsewhere."""
 
     def __init__(self, variables: Mapping[str, int]) -> None:

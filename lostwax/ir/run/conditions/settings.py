@@ -23,7 +23,6 @@ from lostwax.fake import autocast
 from lostwax.fake.devices import concrete_device
 from lostwax.ir.data import Program, Settings
 from lostwax.ir.graph.lookup import all_nodes
-from lostwax.ir.run.conditions.groups import check_groups
 
 _C: Any = torch._C
 
@@ -59,6 +58,8 @@ def hold_to_settings(program: Program) -> Callable[..., Any]:
     def run(forward: Callable[..., Any], *values: Any) -> Any:
         if captured is not None:
             if captured.groups:
+                from lostwax.ir.run.conditions.groups import check_groups
+
                 check_groups(captured.groups)
             if torch.get_default_dtype() is not dtype and makes_numbers():
                 _refuse("the default dtype", _name(torch.get_default_dtype()), captured.dtype,

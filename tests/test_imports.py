@@ -55,7 +55,8 @@ UNASKED = (
 
 MOST = 212
 """212 of the 644 files there are: what users put on tensors, ties of state, devices, identities,
-caches of functions, shards and what functions reach outside of modules are asked of every program."""
+caches of functions, shards and what functions reach outside of modules are asked of every
+program."""
 
 
 def test_a_small_export_loads_few_modules():

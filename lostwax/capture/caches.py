@@ -30,8 +30,8 @@ from lostwax.capture.aliasing.input_layouts import LayoutAssumptions
 from lostwax.capture.aliasing.maybe_views import MaybeViews
 from lostwax.capture.heap.cached import ResultCache, is_deeply_fixed, split_key
 from lostwax.capture.heap.contents import find_change, list_items, write
-from lostwax.capture.heap.edges import is_object
-from lostwax.capture.heap.holders import Content
+from lostwax.capture.heap.edges import is_object, parts
+from lostwax.capture.heap.holders import Content, items
 from lostwax.capture.heap.places import Places
 from lostwax.capture.heap.recomputed import find_reach, locate_function
 from lostwax.capture.inputs import CaptureInputs
@@ -525,7 +525,9 @@ def check_kept_results(
         for key, result in new:
             args, options = split_key(saved.function, key)
             given = [each for each in pytree.tree_leaves((args, options)) if _is_tensor(each)]
-            for each in filter(_is_tensor, pytree.tree_leaves(result)):
+            for each in _list_kept(result):
+                if isinstance(each, SYMBOLIC):
+                    raise _refuse(place, "data or a size decide it", "a number")
                 because = _find_reason(tracer, each, written if given else varying)
                 if because is None and each.tracked.root.version:
                     because = _find_write(tracer, place, key, result)
@@ -545,6 +547,18 @@ def _note_others(place: ResultCache, new: list[tuple[Any, Any]], writes: bool) -
 
 def _is_tensor(value: Any) -> bool:
     return type(value) is FakeTensor
+
+
+def _list_kept(result: Any) -> Iterator[Any]:
+    """The tensors and symbolic numbers in a result, also in objects."""
+    left, seen = [result], Seen()
+    while left:
+        value = left.pop()
+        if _is_tensor(value) or isinstance(value, SYMBOLIC):
+            yield value
+        elif value not in seen and not isinstance(value, (str, bytes, type)):
+            seen.add(value)
+            left += [each for part in parts(value) for _, each in items(part)]
 
 
 def _find_reason(tracer: Tracer, tensor: Any, varying: Mapping[Value, str]) -> str | None:
@@ -583,9 +597,9 @@ def _find_key(tracer: Tracer, numbers: Numbering, result: Any) -> Any:
     return [numbers.value_key(tracer.value_of(tracer.adopt(each))) for each in tensors]
 
 
-def _refuse(place: ResultCache, because: str) -> CaptureError:
+def _refuse(place: ResultCache, because: str, what: str = "a tensor") -> CaptureError:
     return CaptureError(
-        f"{place.describe('')} keeps a tensor, and {because}.\n"
+        f"{place.describe('')} keeps {what}, and {because}.\n"
         f"  at {locate_function(place.find_function())}\n"
         "  why: eager's next call finds it there, and a program computes it in each run\n"
         "  instead: compute it without the cache; or keep it in a buffer, "

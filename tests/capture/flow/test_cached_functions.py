@@ -346,6 +346,25 @@ def test_what_the_next_call_computes_alike_is_kept(compute: Any) -> None:
         torch.testing.assert_close(called(x), module(x))
 
 
+class Holder:
+    def __init__(self) -> None:
+        self.k = 1
+
+
+def test_a_number_that_data_leave_in_a_kept_object_is_refused() -> None:
+    @lru_cache
+    def make(n: int) -> Holder:
+        return Holder()
+
+    def sets_it_on_one_side(x: Tensor) -> Tensor:
+        if x.sum() > 0:
+            make(1).k = 5
+        return x * make(1).k
+
+    with pytest.raises(CaptureError, match="keeps a number, and data or a size decide it"):
+        lostwax.export(sets_it_on_one_side, (INPUTS[0],))
+
+
 # ----------------------------------------------------------------------------- as before the export
 
 

@@ -50,6 +50,17 @@ class Starred(Net):
         return self.layer(parts[0]) + parts[1]
 
 
+async def respond(x: Tensor) -> Tensor:
+    return x
+
+
+def waiting(self: Net, x: Tensor) -> Any:
+    """As of `async def forward`. It is closed, for Python warns of what nobody waits for."""
+    result = respond(self.layer(x))
+    result.close()
+    return result
+
+
 def export(forward: Any, *args: Any, **options: Any) -> Any:
     return lostwax.export(Net(forward), args or (X,), **options)
 
@@ -135,6 +146,12 @@ USES = [
         lambda _: export(lambda self, x: x if x.sum() > 0 else "nothing"),
         "the two sides of an `if` on data do not agree", "must know what it is",
         "let it be a tensor on both sides"),
+    Use("backward in forward",
+        lambda _: export(lambda self, x: self.layer(x).sum().backward()),
+        "is given a gradient", "leaves no gradients behind", "torch.autograd.grad(loss, x)"),
+    Use("a coroutine in forward",
+        lambda _: lostwax.export(Net(waiting), (X,)), "of type builtins.coroutine",
+        "takes and gives tensors and plain values", "write respond with def, not async def"),
     Use('device="cuda" in forward',
         lambda _: export(lambda self, x: x + torch.zeros(4, device="cuda")),
         "on the same device", "on another device than x, which is on cpu", "device=x.device"),

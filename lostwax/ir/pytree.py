@@ -11,6 +11,7 @@ import dataclasses
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from enum import Enum
+from types import CoroutineType
 from typing import Any
 
 import torch
@@ -105,6 +106,8 @@ def _way_out(value: Any, name: str, is_result: bool) -> str:
         return f"{name}.value{'' if is_result else _BAKED}"
     if isinstance(value, (set, frozenset, range, Generator, map, zip, filter)):
         return f"a list of it, list({name})"
+    if isinstance(value, CoroutineType):
+        return f"write {value.__qualname__} with def, not async def: no program waits"
     if module == "builtins" or isinstance(value, torch.nn.Module):
         return "return tensors and constants only" if is_result else f"leave it out{_BAKED}"
     return (

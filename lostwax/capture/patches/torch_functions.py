@@ -26,6 +26,7 @@ from lostwax.capture.trace.gradient_reach import find_join_between
 from lostwax.errors import LostwaxError
 from lostwax.fake.asked_tensor import read_gradient
 from lostwax.fake.tensor import FakeTensor
+from lostwax.location import user_location
 from lostwax.sym.undecided import refuse_caught
 
 
@@ -111,8 +112,8 @@ def _run_backward(plain: Any, *args: Any, **kwargs: Any) -> Any:
     """Autograd is to go back from a result. Where it has not seen the operators, it may fail."""
     tracer = threads.running[-1]
     _check_joins(tracer, args[0], args[4] if len(args) > 4 else kwargs.get("inputs"))
-    if tracer.scope is not None and kwargs.get("accumulate_grad"):
-        _check_leaves(tracer, args[0])
+    if kwargs.get("accumulate_grad"):
+        _note_leaves(tracer, args[0])
     try:
         return plain(*args, **kwargs)
     except RuntimeError as error:
@@ -121,9 +122,10 @@ def _run_backward(plain: Any, *args: Any, **kwargs: Any) -> Any:
         raise NeedsAutograd(*error.args) from error
 
 
-def _check_leaves(tracer: Any, outputs: Any) -> None:
-    """Leaves that have no gradient get one: these must be of the side or the body that goes back.
-    (To a gradient that there is, it is added: that is a write.)"""
+def _note_leaves(tracer: Any, outputs: Any) -> None:
+    """Leaves get a gradient on this line. Those that have none must be of the side or the body that
+    goes back. (To a gradient that there is, it is added: that is a write.)"""
+    here = user_location()
     left = [_made_by.__get__(each) for each in outputs if type(each) is FakeTensor]
     seen = set[Any]()
     while left:
@@ -133,7 +135,10 @@ def _check_leaves(tracer: Any, outputs: Any) -> None:
         seen.add(made_by)
         left += [each for each, _ in made_by.next_functions]
         leaf = getattr(made_by, "variable", None)
-        if type(leaf) is FakeTensor and leaf.tracked is not None and read_gradient(leaf) is None:
+        if type(leaf) is not FakeTensor or leaf.tracked is None:
+            continue
+        tracer.gradients.given[leaf] = here
+        if tracer.scope is not None and read_gradient(leaf) is None:
             tracer.scope.check_own_marks(leaf)
 
 

@@ -91,6 +91,21 @@ def test_what_the_caller_holds_keeps_its_gradients(forward: Any, text: str) -> N
     assert not x.requires_grad
 
 
+def test_the_line_of_backward_is_told() -> None:
+    def forward(net: Net, x: Tensor) -> Tensor:
+        loss = (net.weight * x).sum()
+        loss.backward()
+        return loss
+
+    net = Net(forward)
+    line = forward.__code__.co_firstlineno + 2
+    with pytest.raises(
+        CaptureError, match=rf"weight is given a gradient[\s\S]*py:{line} in .*loss.backward\(\)"
+    ):
+        export(net, (X,))
+    assert net.weight.grad is None
+
+
 def test_a_gradient_that_was_there_is_not_lost() -> None:
     def forward(net: Net, x: Tensor) -> Tensor:
         net.zero_grad()

@@ -165,7 +165,7 @@ def _observe(module: Any, call: Call, with_gradients: bool) -> Told:
                 seen["gradients"] = dict(zip(wanted, given, strict=True)) if is_told else given
     except Slow:
         return Told("slow", None)
-    except Exception as error:
+    except BaseException as error:  # programs raise KeyboardInterrupt, too
         kind = "refused" if isinstance(error, LostwaxError) else "raised"
         return Told(kind, _say(error))
     return Told("ran", seen)
@@ -195,6 +195,8 @@ class Handed:
     def restore(self) -> None:
         for tensor, value in self.before:
             tensor.data.copy_(value)
+            if not (tensor.is_leaf or tensor._is_view()):  # calls have left it a history
+                tensor.detach_()
 
 
 def _save_and_load(made: Any) -> Any:
@@ -226,7 +228,10 @@ def judge(seed: int, kind: str) -> tuple[str, str]:
 
 
 def _judge(case: Case) -> tuple[str, str]:
-    eager = call_all(case.make, case)
+    try:
+        eager = call_all(case.make, case)
+    except Exception:  # of any class: torch takes no such module, because of a name, say
+        return "skipped", ""
     if not eager or eager[0].kind != "ran":
         return "skipped", ""
     example = case.calls[0]()
@@ -238,7 +243,7 @@ def _judge(case: Case) -> tuple[str, str]:
                 example.kwargs,
                 dynamic_shapes=case.dynamic,
             )
-    except Exception as error:  # of any class: which, other fuzzers judge
+    except BaseException as error:  # of any class: which, other fuzzers judge
         return "refused", str(error).partition("\n")[0]
     home = Handed(program)
     ours = call_all(home, case)

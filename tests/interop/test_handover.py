@@ -546,3 +546,15 @@ def test_what_is_no_graph_is_refused() -> None:
         program.graph.get_attr("nothing")
     with pytest.raises(SaveError, match=r"nothing is no graph; only graphs(.|\n)*node 'nothing'"):
         to_torch(program)
+
+
+# --------------------------------------------------------------------------- the fuzzer itself
+
+OUTCOMES = (("names", 30005, "skipped"), ("unwinding", 30505, "refused"), ("ways", 30028, "right"))
+
+
+@pytest.mark.parametrize(("kind", "seed", "outcome"), OUTCOMES)
+def test_the_fuzzer_judges_any_program(kind: str, seed: int, outcome: str) -> None:
+    """One whose module torch does not take, one that raises KeyboardInterrupt, and one whose calls
+    leave its buffer a history."""
+    assert handover.judge(seed, kind)[0] == outcome

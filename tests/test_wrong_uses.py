@@ -476,6 +476,17 @@ def test_a_patch_without_a_block_says_that_it_does_nothing() -> None:
         assert export_of_torch() is not torch.export.export
 
 
+@pytest.mark.parametrize(
+    ("name", "writer"), [("m.pte", "to_executable().save(path)"), ("m.onnx", "lostwax.onnx.save")]
+)
+def test_an_archive_under_the_name_of_another_file(name: str, writer: str, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"save writes is a \.pt2 archive[\s\S]*why: ") as said:
+        lostwax.save(make_program(), tmp_path / name)
+    assert writer in str(said[0].message)
+    assert "m.pt2'" in str(said[0].message)
+    assert said[0].filename == __file__
+
+
 @pytest.mark.parametrize("use", ARGUMENTS, ids=lambda use: use.name)
 def test_a_wrong_argument_is_told_what_why_and_what_instead(use: Use, tmp_path: Path) -> None:
     with pytest.raises(Exception) as caught:

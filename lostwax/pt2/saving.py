@@ -10,6 +10,7 @@ import io
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
 import torch
@@ -146,6 +147,19 @@ def _check_target(file: Any) -> None:
             "  why: a .pt2 file is an archive\n"
             '  instead: lostwax.save(program, "model.pt2")'
         )
+    writer = _OTHER_WRITERS.get(Path(file).suffix) if isinstance(file, (str, os.PathLike)) else None
+    if writer is not None:
+        warn(
+            f"{os.fspath(file)!r}: what save writes is a .pt2 archive, whatever its name\n"
+            "  why: the runtimes of files of that name cannot read it\n"
+            f"  instead: {writer}; or the name {os.fspath(Path(file).with_suffix('.pt2'))!r}"
+        )
+
+
+_OTHER_WRITERS = {
+    ".pte": "program.to_edge().to_executable().save(path)",
+    ".onnx": "lostwax.onnx.save(program, path)",
+}
 
 
 def _to_bytes(name: str, given: Any) -> bytes:

@@ -163,7 +163,7 @@ class CaptureHooks(Hooks):
 
     def receive(self, value: Any, name: str | None, place: Any) -> Any:
         """What a call has returned, which a variable gets."""
-        check_received(value, sys._getframe(1).f_code, name, place)
+        check_received(value, sys._getframe(1), name, place)
         return value
 
     def receive_option(self, value: Any) -> Any:

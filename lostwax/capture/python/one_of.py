@@ -100,10 +100,11 @@ def find_holders(frame: FrameType | None) -> Holders:
     return found
 
 
-def check_received(value: Any, code: CodeType, name: str | None, place: Any) -> None:
+def check_received(value: Any, frame: FrameType, name: str | None, place: Any) -> None:
     """A call has returned this, and a variable of a function gets it, which does not expect one of
     several values. None: it has no variable yet."""
     if type(value) is OneOf:
+        code = _find_function(frame)
         names = {} if name is None else {name: len(value._lw_options)}
         raise value._lw_asked([(code, names)], value._lw_refuse, place if name is None else None)
 
@@ -119,7 +120,7 @@ def check_receiver(value: Any, frame: FrameType) -> None:
     if calling is None or calling.f_code.co_name == ROOT:
         return
     if not {"receive", "receive_option"} & {*calling.f_code.co_names}:
-        raise value._lw_asked([(calling.f_code, {})], value._lw_refuse)
+        raise value._lw_asked([(_find_function(calling), {})], value._lw_refuse)
 
 
 ROOT = "call_watched"
@@ -129,6 +130,16 @@ ROOT = "call_watched"
 def _passes_result_on(code: CodeType) -> bool:
     is_call = code.co_filename == _MODULES and code.co_name in ("_call_impl", "_wrapped_call_impl")
     return is_call or (is_own_file(code.co_filename) and code.co_name != ROOT)
+
+
+def _find_function(frame: FrameType) -> CodeType:
+    """The function in which a comprehension stands, if it is one with a frame of its own."""
+    around = frame.f_back
+    while around is not None and frame.f_code.co_name.endswith(("comp>", "genexpr>")):
+        if frame.f_code not in around.f_code.co_consts:
+            break
+        frame, around = around, around.f_back
+    return frame.f_code
 
 
 def settle(value: Any) -> Any:

@@ -209,6 +209,10 @@ def asked_in_a_lambda(x):
     return x - 1 if is_none() else x
 
 
+def asked_in_a_comprehension(x):
+    return x + sum([1 for _ in range(2) if largest(x) is None])
+
+
 def unpacked(x):
     value, factor = pair(x)
     return x if value is None else x + value * factor
@@ -277,7 +281,8 @@ CAPTURED = [
     written_into_a_text, key_of_a_dict, longer_and_longer, four_words, two_words,
     smallest_from_infinity, largest_square, number_beside_half, double_beside_a_number,
     pair_with_none, two_variables, returned_by_a_function, asked_where_it_is_called,
-    asked_in_a_lambda, handed_from_one_to_another, unpacked, looked_for_again, member_of_an_enum,
+    asked_in_a_lambda, asked_in_a_comprehension, handed_from_one_to_another, unpacked,
+    looked_for_again, member_of_an_enum,
     member_that_a_function_returns, deleted, argument_by_name,
 ]  # fmt: skip
 
@@ -349,10 +354,6 @@ def set_as_a_global(x):
     return x if FOUND is None else x + 1
 
 
-def asked_in_a_comprehension(x):
-    return x + sum([1 for _ in range(2) if largest(x) is None])
-
-
 def result_of_another_dtype(x):
     best = 0.5
     for each in x:
@@ -371,6 +372,6 @@ def none_or_a_tensor(x):
 
 REFUSED = [
     kept_on_an_object, seen_by_a_lambda, default_of_a_function, yielded, set_by_another_function,
-    set_as_a_global, asked_in_a_comprehension, asked_twice, result_of_another_dtype,
+    set_as_a_global, asked_twice, result_of_another_dtype,
     none_or_a_tensor,
 ]  # fmt: skip

@@ -191,6 +191,15 @@ def test_operators_and_memory(open_page):
     assert named(page, "memory").inner_text().startswith("peak ")
 
 
+def test_a_count_is_not_covered_by_the_name_of_its_operator(open_page):
+    page = open_page(lostwax.export(torch.nn.BatchNorm1d(4).eval(), (torch.randn(2, 4),)))
+    page.click("text=Operators")
+    button = page.locator('.operators button:has-text("_native_batch_norm_legit_no_training")')
+    row, count = button.bounding_box(), button.locator(".count").bounding_box()
+    assert count["x"] + count["width"] <= row["x"] + row["width"]
+    assert button.get_attribute("title").startswith("torch.ops.aten._native_batch_norm")
+
+
 def test_operators_are_counted_as_the_command_line_counts_them(open_page, tmp_path):
     net().to_edge().to_executable().save(tmp_path / "net.pte")
     counted = sum(describe_methods(str(tmp_path / "net.pte"))["forward"]["operators"].values())

@@ -65,7 +65,8 @@ def to_onnx(
 ) -> ir.Model:
     """The program as an ONNX model: `onnx_ir.Model`. Nothing is copied: its initializers refer to
     the program's weights. `lostwax.onnx.save` writes it to a file. `decompositions` say how
-    operators are computed by others, where they have no form in ONNX, or another is wanted.
+    operators are computed by others, where they have no form in ONNX, or another is wanted; `opset`
+    is the version of ONNX's operators, 18 to 26.
 
     With `functions=True` calls of modules are calls of ONNX functions, with a list of classes those
     of these. With `matmul_nbits=True` products with weights of four bits in groups are

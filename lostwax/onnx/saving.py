@@ -38,8 +38,8 @@ def save(
     functions: Wanted = False,
     matmul_nbits: bool = False,
 ) -> ir.Model:
-    """Write a program to an ONNX file; `opset`, `decompositions`, `functions` and `matmul_nbits`
-    are those of `to_onnx`.
+    """Write a program to an ONNX file at `path`; `opset`, `decompositions`, `functions` and
+    `matmul_nbits` are those of `to_onnx`.
 
     Weights lie in the file, or, with `external_data=True`, and where there are more than 1.5 GB of
     them, in a second file beside it: `model.onnx.data`. With `external_data="checkpoint"` those

@@ -35,9 +35,9 @@ def translation(*names: str, since: int = OLDEST) -> Callable[[F], F]:
     """Say how operators are written in ONNX: the decorated function is called with an `OnnxWriter`
     and the arguments of the call, as the operator's schema has them.
 
-    A name is that of an overload, "mylib::scale" or "mylib::scale.Tensor"; those of ATen may be
-    without "aten::". From the opset `since` on it takes the place of earlier ones, and of one that
-    was there for the same opset.
+    Each of `names` is that of an overload, "mylib::scale" or "mylib::scale.Tensor"; those of
+    ATen may be without "aten::". From the opset `since` on it takes the place of earlier ones, and
+    of one that was there for the same opset.
     """
 
     def register(function: F) -> F:

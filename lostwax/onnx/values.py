@@ -52,11 +52,13 @@ class OnnxTensor:
 
     @property
     def size(self) -> tuple[Size, ...]:
+        """Ints, and expressions of sizes that vary; of what stands for a value of the program."""
         assert self.type is not None, f"the size of {self.value.name} is not known here"
         return self.type.size
 
     @property
     def rank(self) -> int:
+        """How many dimensions it has."""
         return len(self.size)
 
 

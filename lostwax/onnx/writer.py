@@ -252,6 +252,7 @@ class OnnxWriter:
     # ---- numbers
 
     def cast(self, x: OnnxTensor, dtype: torch.dtype) -> OnnxTensor:
+        """The value in this dtype: itself, if it has it."""
         if x.dtype is dtype:
             return x
         if x.constant is not None and x.constant.numel() == 1:

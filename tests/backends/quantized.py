@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ import lostwax
 from lostwax.backends import XnnpackPartitioner
 from lostwax.backends.xnnpack.schema import TABLES
 from lostwax.ir.graph.delegate import find_delegates
-from lostwax.pte.file import tables
+from lostwax.pte.file.tables import TableReader
 
 Batches = Sequence[tuple[Tensor, ...]]
 
@@ -43,9 +42,8 @@ def list_nodes(lowered: lostwax.EdgeProgramManager) -> list[str]:
     """The kinds of nodes in the payloads, each with the dtype of its result."""
     nodes: list[str] = []
     for _, delegate in find_delegates(lowered.exported_program().graph):
-        reader = tables.TableReader(delegate.processed_bytes[32:])
-        with patch.object(tables, "TABLES", TABLES):
-            graph = reader.table(reader.number("u32", 0, "it"), "XNNGraph", "it", 0)
+        reader = TableReader(delegate.processed_bytes[32:], TABLES)
+        graph = reader.table(reader.number("u32", 0, "it"), "XNNGraph", "it", 0)
         values = [v["xvalue_union"] for v in graph["xvalues"]]
         dtypes = [v.get("tensor_value", v)["datatype"] for v in values]
         for node in graph["xnodes"]:

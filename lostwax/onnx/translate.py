@@ -133,8 +133,8 @@ class _Translator:
         with torch.no_grad():
             data = node.target(*plain_args, **plain_kwargs)  # type: ignore[operator]
         data = data.contiguous()
-        is_same = data.shape == tuple(value.fake_type.size) and data.dtype is value.dtype
-        assert is_same, f"{node} is of another type"
+        if data.shape != tuple(value.fake_type.size) or data.dtype is not value.dtype:
+            return None  # of a number that stands for a tensor, of another dtype
         made = (
             self.on.constant(data)
             if data.numel() <= _MOST_SHARED

@@ -13,6 +13,7 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
 import torch
@@ -41,7 +42,7 @@ class InstructionOrigin(NamedTuple):
     another form on the way there?"""
     delegate: str = ""
     """The backend that runs it."""
-    events: Mapping[int | str, tuple[int, ...]] = {}
+    events: Mapping[int | str, tuple[int, ...]] = MappingProxyType({})
     """The handles of what the backend's run time notes meanwhile."""
 
 

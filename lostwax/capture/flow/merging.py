@@ -23,6 +23,7 @@ from lostwax.capture.flow.options.kinds import (
     MOST_OPTIONS,
     are_alike,
     can_be_filled,
+    find_place,
     is_one_kind,
     list_options,
     number_option,
@@ -307,7 +308,10 @@ class Merging:
     def _merge_indices(
         self, name: str, values: tuple[Any, Any], places: Sequence[Mapping[int, int]]
     ) -> Build:
-        """Which option it is, as a tensor."""
+        """Which option it is: a number, or a tensor, if that has to be looked up."""
+        known = [find_place(value, own) for value, own in zip(values, places, strict=True)]
+        if None not in known:
+            return self._return(name, *map(unwrap, known))
         sides = [
             side.find(side.make(partial(number_option, value, own)))
             for side, value, own in zip((self.true, self.false), values, places, strict=True)

@@ -48,6 +48,13 @@ def can_be_filled(value: Any) -> bool:
     return isinstance(value, (torch.Tensor, Enum, *ATOMS))
 
 
+def find_place(value: Any, places: Mapping[int, int]) -> Any:
+    """Which option a value is, by what its own become, if that is the same number; else None."""
+    if type(value) is not OneOf:
+        return places[0]
+    return value._lw_index if all(i == place for i, place in places.items()) else None
+
+
 def number_option(value: Any, places: Mapping[int, int]) -> torch.Tensor:
     """Which option a value is, by what its own become."""
     if type(value) is not OneOf:

@@ -64,6 +64,8 @@ class Attempt(NamedTuple):
     """With `control_flow="sizes"`, the branches on sizes that the example decides."""
     tells_exporting: bool = True
     """Is code told that it is being exported, if it asks?"""
+    keeps_options: bool = True
+    """May data make a variable one thing or another (`python/one_of.py`)?"""
     asked: list[str] | None = None
     """The lines that ask it, noted by all attempts that come of this one."""
     declared: Mapping[int, DeclaredConstant] = MappingProxyType({})

@@ -108,7 +108,7 @@ class BranchesDiffer(Retry):
 def set_apart(attempt: Attempt, holders: Holders, place: Place | None = None) -> Attempt | None:
     """Let variables of the innermost function that can be one thing or another, or what calls in it
     return, if it names none (or what the call at this place does); None if that is not new."""
-    for code, names in holders:
+    for code, names in holders if attempt.keeps_options else ():
         key = key_of(code)
         plan = attempt.plans.get(key, Plan())
         before = dict(plan.apart)

@@ -94,8 +94,10 @@ def capture_as_told(make: Make, attempt: Attempt, told: TellExporting) -> Export
 
 
 def _try_as_eager(make: Make, attempt: Attempt) -> ExportedProgram | None:
+    """None, if that is refused. A library that asks has a way for exports: a mask that is there or
+    not, as data say, is none of its own making."""
     try:
-        return make(attempt._replace(tells_exporting=False))
+        return make(attempt._replace(tells_exporting=False, keeps_options=False))
     except Exception:
         return None
 

@@ -20,7 +20,8 @@ _FIX = re.compile(
 _BOUND = re.compile(r"a bound for (\w+): Dim\(name, max=\.\.\.\) in dynamic_shapes")
 _SPEC = re.compile(r"dynamic_shapes=\{(?:\"\w+\": \{[^{}]*\}(?:, )?)+\}")
 _CONSTANT = re.compile(r"constants=\{(?:'([^']*)'|\"([^\"]*)\")\}")
-_FORGOTTEN = re.compile(r"\b(\w+): \{(\d+): ([A-Za-z_]\w*)\}")
+_FORGOTTEN = re.compile(r"in dynamic_shapes, write ((?:\w+: \{[^{}]*\}(?:, )?)+)")
+_ENTRY = re.compile(r"\b(\w+): \{([^{}]*)\}")
 
 
 @contextlib.contextmanager
@@ -38,14 +39,12 @@ def write_in_options(text: str, dynamic: Sequence[str]) -> str:
     """A message of Python's, with options for what Python would write."""
     given = [found for each in dynamic if (found := DYNAMIC.fullmatch(each))]
     text, heading, fixes = text.partition(_HEADING)
-    together = [f"--dynamic {m[1]}.{m[2]}={m[3]}" for m in _FORGOTTEN.finditer(text)]
-    if together:  # a second input that was forgotten: more likely than a size that never varies
-        text = re.sub(r"; declare [^\n]*", f"; add {' '.join(together)}", text, count=1)
     text = re.sub(r"(?:; )?declare (\w+ = [^\n]*)", lambda m: _propose(m, given), text)
+    text = re.sub(r"(?<=never varies: )(\w+ = \d+)", lambda m: _propose(m, given), text)
     text = re.sub(rf"(\w+ = {_DIM})", lambda m: _propose(m, given), text)
     text = _SPEC.sub(_write_spec, text)
     text = re.sub(r"pass \w+\.to\(torch\.(\w+)\)", r"give an --input of \1", text)
-    text = _FORGOTTEN.sub(r"--dynamic \1.\2=\3", text)
+    text = _FORGOTTEN.sub(_write_forgotten, text)
     text = _BOUND.sub(lambda m: _propose_bound(m[1], given), text)
     text = re.sub(rf"declared {_DIM}", lambda m: f"declared {_find_given(m, given)}", text)
     text = re.sub(_DIM, lambda m: f"{m['of']}{_write_range(m['min'], m['max'])}", text)
@@ -55,8 +54,7 @@ def write_in_options(text: str, dynamic: Sequence[str]) -> str:
     if not heading:
         return text
     lines = [line.strip() for line in fixes.strip().splitlines()]
-    added = [f"add {' '.join(together)}, if these sizes vary together"] if together else []
-    proposed = "\n".join(f"    {each}" for each in [*added, *_write_fixes(lines, given)])
+    proposed = "\n".join(f"    {each}" for each in _write_fixes(lines, given))
     return f"{text}{heading}\n{proposed}"
 
 
@@ -95,6 +93,18 @@ def _write_spec(found: re.Match[str]) -> str:
         for axis, text in re.findall(r"(\d+): (Dim\([^)]*\))", sizes)
         if (dim := re.fullmatch(_DIM, text))
     )
+
+
+def _write_forgotten(found: re.Match[str]) -> str:
+    """`in dynamic_shapes, write mask: {0: batch, 1: 2*len + 1}` as options to add."""
+    return "add " + " ".join(_write_entry(each) for each in _ENTRY.finditer(found[1]))
+
+
+def _write_entry(found: re.Match[str]) -> str:
+    """`mask: {0: batch, 1: 2*len + 1}` as options."""
+    sizes = (size.split(": ") for size in found[2].split(", "))
+    options = (f"{found[1]}.{axis}={name.replace(' ', '')}" for axis, name in sizes)
+    return " ".join(f"--dynamic {shlex.quote(each)}" for each in options)
 
 
 def _propose_bound(name: str, given: list[re.Match[str]]) -> str:
@@ -147,4 +157,5 @@ def _write_other(line: str) -> str:
     if line.startswith("constraints="):
         found = re.findall(r"'([^']*)'|\"([^\"]*)\"", line)
         return " ".join(f"--constraint {shlex.quote(a or b)}" for a, b in found)
-    return line
+    placed = _ENTRY.fullmatch(line.partition("  #")[0])
+    return f"add {_write_entry(placed)}" if placed else line

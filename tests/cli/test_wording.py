@@ -40,6 +40,11 @@ def inside():
         ("even", ["n:2..64"], ["--dynamic '0=2*_n:1..32'"]),
         ("even", ["x.0=n"], ["--dynamic 'x.0=2*_n'"]),
         ("two", ["x.1=len"], ["add --dynamic mask.1=len", "leave out --dynamic x.1=len: the size"]),
+        (
+            "two",
+            ["x.0=rows", "x.1=2*len+1"],
+            ["add --dynamic mask.0=rows --dynamic 'mask.1=2*len+1'"],
+        ),
         ("fixed", ["1=c"], ["leave out --dynamic 1=c: the size is 8 always"]),
         ("tied", ["x.0=a", "y.0=b"], ["--dynamic y.0=a"]),
         ("fixed", ["batch:5.."], ["--dynamic: x.shape[0] is 3", "instead: --dynamic batch:3.."]),

@@ -52,12 +52,15 @@ class Fix:
         """The code to paste after the declarations, or into the spec if it has no name."""
         if self.kind == "constraint":
             return f"constraints=[{_quote(self.value)}]"
-        if self.named:
-            return f"{self.dim} = {self._entry}{self._comment}"
+        code = f"{self.dim} = {self._entry}" if self.named else self.placed
+        return code + self._comment
+
+    @property
+    def placed(self) -> str:
+        """The entry in the spec: `x: {0: batch}`."""
         entry = "None" if self.kind == "constant" else self._entry
         size = _SIZE.fullmatch(self.dim)
-        placed = f"{size[1]}: {{{size[2]}: {entry}}}" if size else f"{self.dim}: {entry}"
-        return placed + self._comment
+        return f"{size[1]}: {{{size[2]}: {entry}}}" if size else f"{self.dim}: {entry}"
 
     @property
     def _entry(self) -> str:
@@ -101,16 +104,28 @@ def violation_error(violations: Sequence[BrokenDim], spec: Spec) -> ConstraintVi
 
 
 def _line_to_paste(fixes: Sequence[Fix]) -> str:
-    """All fixes as one line of code, if they are all declarations of Dims."""
+    """All fixes as one line of code, if they are all declarations of Dims, or all additions to the
+    spec."""
+    if all(not fix.named and fix.kind != "constant" for fix in fixes):
+        return f"; in dynamic_shapes, write {_join_placed(fixes)}"
     if any(not fix.named or fix.kind == "constraint" for fix in fixes):
         return ""
     return "; declare " + "; ".join(fix.code.partition("  #")[0] for fix in fixes)
 
 
+def _join_placed(fixes: Sequence[Fix]) -> str:
+    """Entries in the spec, with those of one input in one pair of braces."""
+    by_path: dict[str, list[str]] = {}
+    for fix in fixes:
+        path, _, entry = fix.placed.partition(": ")
+        by_path.setdefault(path, []).append(entry)
+    joined = {path: ", ".join(entries) for path, entries in by_path.items()}
+    return ", ".join(f"{path}: {text.replace('}, {', ', ')}" for path, text in joined.items())
+
+
 def _constants(violation: BrokenDim) -> list[str]:
     """The dimensions that the violation fixes to a constant."""
-    fixes = (fix for line in violation.fix.splitlines() for fix in _read_line(line))
-    return [fix.dim for fix in fixes if fix.kind == "constant"]
+    return [fix.dim for fix in _read_fix(violation) if fix.kind == "constant"]
 
 
 def _dim_text(dim: str, violations: list[BrokenDim], spec: Spec) -> str:
@@ -127,25 +142,41 @@ def _dim_text(dim: str, violations: list[BrokenDim], spec: Spec) -> str:
         lines.append(f"      at {guard.where}")
         if guard.kind == "specialize":
             lines += [f"      {way}" for word, way in _WAYS if word.search(guard.where.text)][:1]
-        elif forgotten := _find_forgotten(dim, violation, spec):
-            lines.append(f"      if these sizes vary together, declare them: {forgotten}")
+        elif _find_forgotten(dim, violation, spec):
+            (fixed,) = (fix for fix in _read_fix(violation) if fix.dim == dim)
+            lines.append(f"      or, if it never varies: {fixed.code.partition('  #')[0]}")
     return "\n".join(lines)
 
 
-def _find_forgotten(dim: str, violation: BrokenDim, spec: Spec) -> str:
-    """Sizes of other inputs that are not declared, and that are as the violation wants the Dim to
-    be: what is to be added to `dynamic_shapes`."""
-    fixes = (fix for line in violation.fix.splitlines() for fix in _read_line(line))
-    wanted = {fix.value for fix in fixes if fix.kind == "constant" and fix.dim == dim}
-    if dim not in spec.named_dims or spec.call is None or not wanted:
-        return ""
+def _find_forgotten(dim: str, violation: BrokenDim, spec: Spec) -> list[Fix]:
+    """Sizes of other inputs that are not declared, and are as the violation wants a size to be that
+    is: what is to be added to `dynamic_shapes`. None if the program asked for a plain integer."""
+    if violation.guard.kind == "specialize" or spec.call is None:
+        return []
+    varying = _varying_sizes(dim, violation, spec)
     found = []
     for path, entries, leaf in zip(spec.paths, spec.leaves, spec.call.leaves, strict=True):
         for i, size in enumerate(leaf.shape if isinstance(leaf, Tensor) else ()):
             is_fixed = entries is None or isinstance(entries[i], Static)  # type: ignore[index]
-            if is_fixed and size in wanted and size > 1:
-                found.append(f"{path}: {{{i}: {dim}}}")
-    return ", ".join(found) if len(found) <= _PLACES else ""
+            if is_fixed and size in varying and size > 1:
+                found.append(Fix(f"{path}.shape[{i}]", *varying[size], named=False))
+    return found if len(found) <= _PLACES else []
+
+
+def _varying_sizes(dim: str, violation: BrokenDim, spec: Spec) -> dict[int, tuple[str, Any]]:
+    """What the sizes of this dimension are where the violation fixes it: kind and value of the fix
+    that lets another size vary with them."""
+    fixes = _read_fix(violation)
+    wanted = next((fix.value for fix in fixes if (fix.dim, fix.kind) == (dim, "constant")), None)
+    if wanted is None:
+        return {}
+    if dim not in spec.named_dims:
+        return {wanted: ("range", Dim.DYNAMIC)}
+    varying: dict[int, tuple[str, Any]] = {}
+    for _, entry in spec.named_dims[dim].places:
+        terms = (entry.scale, entry.offset) if isinstance(entry, DerivedDim) else (1, 0)
+        varying[terms[0] * wanted + terms[1]] = ("derived", (dim, *terms))
+    return varying
 
 
 _WAYS = [
@@ -202,9 +233,11 @@ def _find_fixes(violations: Sequence[BrokenDim], spec: Spec) -> list[Fix]:
     numbers = set(spec.paths) - spec.named_dims.keys()
     found: dict[Fix, BrokenDim] = {}
     for violation in violations:
-        for line in violation.fix.splitlines():
-            for fix in _read_line(line):
-                found.setdefault(_as_number_fix(fix) if fix.dim in numbers else fix, violation)
+        for fix in _read_fix(violation):
+            fix = _as_number_fix(fix) if fix.dim in numbers else fix
+            forgotten = _find_forgotten(fix.dim, violation, spec)
+            for each in forgotten if fix.kind == "constant" and forgotten else [fix]:
+                found.setdefault(each, violation)
     found = _strongest_fixes(_tie_roots(found, spec))
     redeclared = _redeclared_names(found)
     described = [_state_by_path(fix, v, redeclared) for fix, v in found.items()]
@@ -314,6 +347,10 @@ _LINE = re.compile(
     r"|(?:(?P<scale>\d+)\*)?(?P<root>[A-Za-z_]\w*)(?: (?P<sign>[+-]) (?P<offset>\d+))?)"
 )
 _IN_SPEC = re.compile(r"(?P<path>.+): (?:\{(?P<dim>\d+): )?(?P<entry>[^{}]+)\}?")
+
+
+def _read_fix(violation: BrokenDim) -> Iterator[Fix]:
+    return (fix for line in violation.fix.splitlines() for fix in _read_line(line))
 
 
 def _read_line(line: str) -> Iterator[Fix]:
@@ -428,7 +465,9 @@ def _refine_spec(spec: Spec, fixes: Sequence[Fix]) -> dict[str, Any] | None:
         return None
     by_dim, known = _by_dim(fixes), {name: root.dim for name, root in spec.named_dims.items()}
     leaves = []
-    for path, entries in zip(spec.paths, spec.leaves, strict=True):
+    for path, entries, leaf in zip(spec.paths, spec.leaves, spec.call.leaves, strict=True):
+        if entries is None and any(fix.dim.startswith(f"{path}.shape[") for fix in fixes):
+            entries = (Dim.STATIC,) * leaf.ndim
         if not isinstance(entries, tuple):
             leaves.append(_apply_fix(entries, by_dim, known, path))
             continue

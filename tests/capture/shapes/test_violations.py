@@ -496,11 +496,64 @@ def test_a_size_of_another_input_that_was_forgotten():
     inputs = torch.randn(2, 7), torch.ones(2, 7)
     with pytest.raises(ConstraintViolationError) as error:
         export(masked, inputs, dynamic_shapes={"x": {1: Dim("len")}, "mask": None})
-    line = "      if these sizes vary together, declare them: mask: {1: len}\n"
-    assert line in str(error.value)
-    len_ = Dim("len")
-    program = export(masked, inputs, dynamic_shapes={"x": {1: len_}, "mask": {1: len_}})
-    assert program.module()(torch.ones(2, 9), torch.ones(2, 9)).shape == (2, 9)
+    head = str(error.value).splitlines()[0]
+    assert head.endswith("cannot vary as declared; in dynamic_shapes, write mask: {1: len}")
+    assert suggested(error.value) == ["mask: {1: len}  # one Dim for both"]
+    assert "      or, if it never varies: len = 7\n" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "head", "fixes"),
+    [
+        (
+            {"x": {0: B, 1: S}, "mask": None},
+            "mask: {0: batch, 1: seq}",
+            ["mask: {0: batch}  # one Dim for both", "mask: {1: seq}  # one Dim for both"],
+        ),
+        (
+            {"x": {0: B, 1: S}, "mask": {0: B}},
+            "mask: {1: seq}",
+            ["mask: {1: seq}  # one Dim for both"],
+        ),
+        (
+            {"x": {1: 2 * S + 1}, "mask": None},
+            "mask: {1: 2*seq + 1}",
+            ["mask: {1: 2*seq + 1}"],
+        ),
+        (
+            {"x": {1: Dim.DYNAMIC}, "mask": None},
+            "mask: {1: Dim.DYNAMIC}",
+            ["mask: {1: Dim.DYNAMIC}"],
+        ),
+    ],
+)
+def test_what_was_forgotten_is_what_is_to_be_written(shapes, head, fixes):
+    def masked(x, mask):
+        return x * mask
+
+    inputs = torch.randn(2, 7), torch.ones(2, 7)
+    with pytest.raises(ConstraintViolationError) as error:
+        export(masked, inputs, dynamic_shapes=shapes)
+    assert f"in dynamic_shapes, write {head}" in str(error.value).splitlines()[0]
+    assert suggested(error.value) == fixes
+    refined = refine_dynamic_shapes_from_suggested_fixes(error.value, shapes)
+    program = export(masked, inputs, dynamic_shapes=refined).module()
+    assert program(torch.ones(2, 9), torch.ones(2, 9)).shape == (2, 9)
+
+
+def test_a_forgotten_size_that_was_none_is_given_up_at_the_second_try():
+    def seven(x, mask):
+        return x * torch.ones(7) + mask.sum()
+
+    inputs, shapes = (torch.randn(2, 7), torch.ones(2, 7)), {"x": {1: S}, "mask": None}
+    with pytest.raises(ConstraintViolationError) as error:
+        export(seven, inputs, dynamic_shapes=shapes)
+    shapes = refine_dynamic_shapes_from_suggested_fixes(error.value, shapes)
+    with pytest.raises(ConstraintViolationError) as error:
+        export(seven, inputs, dynamic_shapes=shapes)
+    assert suggested(error.value) == ["seq = 7  # always"]
+    shapes = refine_dynamic_shapes_from_suggested_fixes(error.value, shapes)
+    assert export(seven, inputs, dynamic_shapes=shapes).module()(*inputs).shape == (2, 7)
 
 
 def test_a_size_that_nothing_was_forgotten_for():
@@ -509,4 +562,4 @@ def test_a_size_that_nothing_was_forgotten_for():
 
     with pytest.raises(ConstraintViolationError) as error:
         export(fixed, (torch.randn(2, 7),), dynamic_shapes={"x": {1: Dim("len")}})
-    assert "vary together" not in str(error.value)
+    assert suggested(error.value) == ["len = 7  # always"]

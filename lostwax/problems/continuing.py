@@ -9,12 +9,12 @@ these functions meanwhile compute what stands there.
 from __future__ import annotations
 
 import ast
-import builtins
 import dis
 import linecache
 import sys
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import count
 from threading import get_ident
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -23,12 +23,17 @@ import torch
 import torch.utils._pytree as pytree
 
 from lostwax.bytecode import nested_codes
+from lostwax.capture.python.replaced_text import (
+    ReplacedText,
+    compile_tree,
+    name_calls,
+    replaced,
+)
 from lostwax.collector import list_functions
 from lostwax.errors import CaptureError
 from lostwax.location import Span
 from lostwax.undo.undo import Undo
 
-KEEP, KEPT = "_lw_keep", "_lw"
 _STORES = frozenset(("STORE_NAME", "STORE_GLOBAL"))
 
 
@@ -36,7 +41,6 @@ class ContinueAfterRefusal:
     """Expressions that were replaced so far, and their values."""
 
     def __init__(self, call: Callable[[], Any], undo: Undo) -> None:
-        """One at a time: they share the names by which code finds them."""
         self.call = call
         """Calls the module in eager, on copies."""
         self.values: list[list[Any]] = []
@@ -48,7 +52,6 @@ class ContinueAfterRefusal:
         self._caches: dict[str, Any] = {}
         self._codes: list[tuple[FunctionType, CodeType]] = []
         undo.add(self._put_back)
-        vars(builtins).update({KEEP: self.keep, KEPT: self.give})
 
     def _put_back(self) -> None:
         for function, code in reversed(self._codes):
@@ -57,8 +60,7 @@ class ContinueAfterRefusal:
             linecache.cache.pop(file, None)
             if entry is not None:
                 linecache.cache[file] = entry
-        for name in (KEEP, KEPT):
-            vars(builtins).pop(name, None)
+        replaced.clear()
 
     def keep(self, number: int, value: Any) -> Any:
         """In eager: note what the expression gives."""
@@ -93,11 +95,12 @@ class ContinueAfterRefusal:
         start, end = found
         text = "".join(lines)
         expression = text[start:end]
+        name = self._name_in(span.file, text)
         is_expression = _is_expression(expression)
         watched = text
         if is_expression:
-            watched = f"{text[:start]}{KEEP}({number}, ({expression})){text[end:]}"
-        given = _fill(f"{KEPT}({number})", expression)
+            watched = f"{text[:start]}{name}({number}, ({expression})){text[end:]}"
+        given = _fill(f"{name}({number})", expression)
         replaced = f"{text[:start]}{given}{text[end:]}"
         try:
             self._originals.append(_compile_original(expression, span.file, is_expression))
@@ -111,9 +114,16 @@ class ContinueAfterRefusal:
             return f"in eager it raises {type(error).__name__}: {error}"
         return ""
 
+    def _name_in(self, file: str, text: str) -> str:
+        """By what name the text of a file calls this: one that is not in it."""
+        if file not in replaced:
+            name = next(name for i in count() if (name := f"_lw{i or ''}") not in text)
+            replaced[file] = ReplacedText(name, self)
+        return replaced[file].name
+
     def _put(self, file: str, text: str) -> None:
         """Let the functions of a file have the code of another text."""
-        compiled = compile(text, file, "exec", dont_inherit=True)
+        compiled = compile_tree(file, name_calls(file, ast.parse(text)))
         new = {(c.co_qualname, c.co_firstlineno): c for c in nested_codes(compiled)}
         for function in list_functions(file):
             old = function.__code__

@@ -90,3 +90,17 @@ class Counting(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x * float((y := x.detach()).numpy().sum()) + y
+
+
+def _lw(number: int) -> float:
+    return number / 2
+
+
+class OwnNames(nn.Module):
+    """What a report puts into this text must not have this name; and data decide beside it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * float(x.numpy()[0]) + _lw(3)
+        if x.sum() > 0:
+            y = y + _lw(4)
+        return y

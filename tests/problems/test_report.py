@@ -21,6 +21,7 @@ from torch import nn
 
 import lostwax
 from lostwax.backends import XnnpackPartitioner
+from lostwax.capture.python.replaced_text import replaced
 from lostwax.errors import CaptureError
 from lostwax.problems.continuing import ContinueAfterRefusal
 from lostwax.problems.finding import SCHEMA, Finding, Report
@@ -59,7 +60,6 @@ def found(nets) -> Report:
     assert [f.__code__ for f in (nets.Many.forward, nets.Many.__init__)] == codes
     assert inspect.getsource(nets.Many) == source
     assert all(torch.equal(*each) for each in before.values())
-    assert not hasattr(builtins, "_lw")
     return made
 
 
@@ -267,7 +267,34 @@ def test_two_threads_report_at_once(nets):
             for net in (nets.Shared(), nets.Counting())
         ]
         assert [each.result() for each in waiting] == alone
-    assert not hasattr(builtins, "_lw")
+
+
+def test_what_is_called_meanwhile_is_in_no_namespace(nets, monkeypatch):
+    """Neither this thread nor another one finds it: the code alone has it."""
+    before, put, seen = {*vars(builtins)}, ContinueAfterRefusal._put, []
+    own = {*vars(nets)}
+
+    def look():
+        return {*vars(builtins)} - before, {*vars(nets)} - own
+
+    def put_and_look(self, *args):
+        put(self, *args)
+        seen.extend([look(), run_in_thread(look)])
+
+    monkeypatch.setattr(ContinueAfterRefusal, "_put", put_and_look)
+    assert lostwax.report(nets.Shared(), (torch.ones(3),)).findings
+    assert seen
+    assert all(each == (set(), set()) for each in seen)
+
+
+def test_names_of_the_users_stay_what_they_are(nets):
+    """What is called in the place of a refused expression has a name that is not theirs; also where
+    the function is compiled again because data decide in it."""
+    found = lostwax.report(nets.OwnNames(), (torch.tensor([1.0, 2.0]),))
+    assert [(f.code, f.source.strip()) for f in found] == [
+        ("LW0301", "y = x * float(x.numpy()[0]) + _lw(3)")
+    ]
+    assert not found.stopped
 
 
 def test_what_is_replaced_is_put_back_after_an_interrupt(nets, monkeypatch):
@@ -281,4 +308,4 @@ def test_what_is_replaced_is_put_back_after_an_interrupt(nets, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         lostwax.report(nets.Shared(), (torch.ones(3),))
     assert nets.Shared.forward.__code__ is code
-    assert not hasattr(builtins, "_lw")
+    assert not replaced

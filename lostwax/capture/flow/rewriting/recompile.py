@@ -32,6 +32,7 @@ from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, mark_lists
 from lostwax.capture.flow.rewriting.scopes import SCOPES, walk_own
 from lostwax.capture.flow.rewriting.shadows import Meanings, Shadows
 from lostwax.capture.python.identities import ask_identities
+from lostwax.capture.python.replaced_text import compile_tree, name_calls
 from lostwax.collector import list_functions
 
 FunctionKey = tuple[str, int, str]
@@ -105,7 +106,7 @@ def picks_element(key: FunctionKey, asked: Place) -> bool:
 
 def _rewrite_file(file: str, plans: Plans, hooks: Hooks) -> list[tuple[FunctionType, CodeType]]:
     tree = _parse(file, [line for _, line, _ in plans])
-    plain = dict(_walk_codes(compile(tree, file, "exec", dont_inherit=True)))
+    plain = dict(_walk_codes(compile_tree(file, tree)))
     wanted = {path for path, code in plain.items() if key_of(code) in plans}
     lambdas: dict[tuple[str, int], CodeType] = {}
     functions = list_functions(file)
@@ -125,7 +126,7 @@ def _rewrite_file(file: str, plans: Plans, hooks: Hooks) -> list[tuple[FunctionT
     if left:
         raise NotRewritable("its source is not the one that runs")
     ast.fix_missing_locations(tree)
-    compiled = compile(tree, file, "exec", dont_inherit=True)
+    compiled = compile_tree(file, tree)
     new = {path: put_hooks(code, hooks, lambdas) for path, code in _walk_codes(compiled)}
     new |= {path: lambdas[path[-1]] for path in wanted if path[-1] in lambdas}
     around = {path[:i] for path in wanted for i in range(1, len(path) + 1)}
@@ -143,14 +144,14 @@ def _parse(file: str, lines: list[int]) -> ast.Module:
     source = "".join(text)
     statements = _outline(source)
     if statements is None:
-        return _parse_functions(text, lines)
+        return name_calls(file, _parse_functions(text, lines))
     text = source.split("\n")
     wanted = [*lines, *(number for number, each in enumerate(text, 1) if "global" in each)]
     kept = [""] * len(text)
     for begin, end, is_apart in statements:
         if not is_apart or any(begin < line <= end for line in wanted):
             kept[begin:end] = text[begin:end]
-    return ast.parse("\n".join(kept))
+    return name_calls(file, ast.parse("\n".join(kept)))
 
 
 @cached(64)
@@ -324,7 +325,7 @@ def rewrite_lambda(
         inside.body = [around]  # type: ignore[attr-defined]
         around = inside
     alone = ast.fix_missing_locations(ast.Module([around], []))
-    codes = _walk_codes(compile(alone, code.co_filename, "exec", dont_inherit=True))
+    codes = _walk_codes(compile_tree(code.co_filename, alone))
     (new,) = [each for at, each in codes if len(at) == 2 + bool(classes) and is_lambda(each)]
     if new.co_freevars != code.co_freevars:
         raise NotRewritable("its source is not the one that runs")

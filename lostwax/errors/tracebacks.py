@@ -10,7 +10,11 @@ from types import TracebackType
 from typing import TypeVar
 
 from lostwax.errors.base import LostwaxError
+from lostwax.errors.using import InputStructureError, InputValueError, SharedStateError
 from lostwax.location import find_tracebacks, is_own_file, is_user_code, locate_line
+
+CALL_ERRORS = (InputStructureError, InputValueError, SharedStateError)
+"""What a program raises that is called in another way than it was captured for."""
 
 Error = TypeVar("Error", bound=BaseException)
 

@@ -81,3 +81,19 @@ def test_all_of_it(monkeypatch: Any) -> None:
         lostwax.export(Outer(FAILING["dtype"][0]), (torch.randn(2, 4),))
     files = {each.filename for each in traceback.extract_tb(caught.value.__traceback__)}
     assert any(file.endswith("lostwax/ops/math/matmul.py") for file in files)
+
+
+@pytest.mark.parametrize("way", [lambda program: program.module(), lostwax.unflatten])
+@pytest.mark.parametrize(
+    "args", [(torch.ones(3, 4),), (torch.ones(2, 4), 3), ([torch.ones(2, 4)],)]
+)
+def test_a_call_of_another_kind_than_captured(way: Any, args: Any, monkeypatch: Any) -> None:
+    monkeypatch.delenv("LOSTWAX_TRACEBACK", raising=False)
+    module = way(lostwax.export(lambda x: x * 2, (torch.randn(2, 4),)))
+    with pytest.raises((lostwax.errors.InputValueError, TypeError)) as caught:
+        module(*args)
+    files = [each.filename for each in traceback.extract_tb(caught.value.__traceback__)]
+    assert files[0] == __file__
+    inside = [file for file in files if "/lostwax/ir/run/" in file and "calling.py" not in file]
+    assert len(inside) == ("unflatten" not in files[-1]), "forward, and no more"
+    assert files[-1].endswith(("ir/run/module.py", "unflatten/unflatten.py"))

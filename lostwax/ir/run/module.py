@@ -16,6 +16,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from lostwax.errors import InputValueError, NotPickledError
+from lostwax.errors.tracebacks import CALL_ERRORS, leave_out_own_frames
 from lostwax.fake import FakeTensor
 from lostwax.ir.data import Program
 from lostwax.ir.graph.effects import has_effect
@@ -76,9 +77,12 @@ def program_module(
     convention = call_convention(program, check_guards)
 
     def forward(self: ProgramModule, /, *args: Any, **kwargs: Any) -> Any:
-        if self._edited is not None:
-            return self._run_edited(args, kwargs)
-        return self._runner(self, args, kwargs)
+        try:
+            if self._edited is not None:
+                return self._run_edited(args, kwargs)
+            return self._runner(self, args, kwargs)
+        except CALL_ERRORS as error:
+            raise leave_out_own_frames(error)  # noqa: B904
 
     me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     signature = convention.signature

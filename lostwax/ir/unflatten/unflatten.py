@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._pytree import TreeSpec
 
 from lostwax.errors import InputStructureError, SwapError
+from lostwax.errors.tracebacks import CALL_ERRORS, leave_out_own_frames
 from lostwax.identity import ByIdentity
 from lostwax.ir.graph.copying import copy_module
 from lostwax.ir.graph.delegate import refuse_delegates
@@ -136,11 +137,10 @@ class UnflattenedModule(GraphsModule):
     @accept_self
     def forward(self, /, *args: Any, **kwargs: Any) -> Any:
         self._check_idle()
-        inputs = self.process_forward_inputs(*args, **kwargs)
-        if self._check_overlap is not None:
-            self._check_overlap(inputs)
-        if self._check_assumptions is not None:
-            self._check_assumptions(self._state(), inputs)
+        try:
+            inputs = self._check_call(args, kwargs)
+        except CALL_ERRORS as error:
+            raise leave_out_own_frames(error)  # noqa: B904
         is_joint = self.graph_signature.backward_signature is not None
         with (
             allow_depth(self._depth),
@@ -151,6 +151,14 @@ class UnflattenedModule(GraphsModule):
         if self._rebind is not None:
             results = self._rebind(self, results)
         return self._rebuild(results)
+
+    def _check_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        inputs = self.process_forward_inputs(*args, **kwargs)
+        if self._check_overlap is not None:
+            self._check_overlap(inputs)
+        if self._check_assumptions is not None:
+            self._check_assumptions(self._state(), inputs)
+        return inputs
 
     @accept_self
     def process_forward_inputs(self, /, *args: Any, **kwargs: Any) -> Sequence[Any]:

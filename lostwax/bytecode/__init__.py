@@ -251,6 +251,14 @@ class Instruction(NamedTuple):
         return self.positions.lineno
 
 
+def is_inside(one: dis.Positions, other: dis.Positions) -> bool:
+    """Of two places in the source, each from a line to a line, and from a column to a column."""
+    if None in one or None in other:
+        return False
+    start, end = (one[0], one[2]), (one[1], one[3])
+    return bool((other[0], other[2]) <= start and end <= (other[1], other[3]))
+
+
 @cached_by_identity(1000)
 def read_steps(code: CodeType) -> tuple[Instruction, ...]:
     found, start, is_target = list[Instruction](), None, False

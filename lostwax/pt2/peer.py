@@ -21,7 +21,7 @@ from lostwax.ir.data import Assumption, ModuleCallSignature, Ref
 from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths, mapping_keys
-from lostwax.ir.run.conditions.answers import ONE, VALUE
+from lostwax.ir.run.conditions.answers import ABSENT, ATTRIBUTE, ONE, VALUE
 from lostwax.ir.signature import (
     STATE_WRITES,
     ConstantArgument,
@@ -63,7 +63,8 @@ def find_unreadable(program: ExportedProgram) -> list[str]:
 
 def find_unchecked(program: ExportedProgram) -> list[str]:
     """List what the program relies on and torch does not check: what was asked of tensors at
-    capture, and that inputs share no memory."""
+    capture, and that inputs share no memory. That nobody has put something on a tensor
+    (`hasattr(x, "jax")`) is so in all calls, but for those that mean to."""
     specs = program.graph_signature.input_specs
     inputs = [s.arg.name for s in specs if s.kind is InputKind.USER_INPUT]
 
@@ -76,8 +77,11 @@ def find_unchecked(program: ExportedProgram) -> list[str]:
         of = f"{'of what is computed from ' if each.computed else ''}{join_names(each.of)}"
         return f"{of}{': ' if of else ''}{each.what} is {each.answer}, asked at {each.where}"
 
-    # (Declared constants are asserted by the graph.)
-    assumed = [describe(a) for a in program.assumptions or () if a.what != VALUE]
+    def is_unchecked(each: Assumption) -> bool:
+        is_bare = each.what.startswith(ATTRIBUTE) and each.answer == ABSENT
+        return each.what != VALUE and not is_bare  # (declared constants are asserted by the graph)
+
+    assumed = [describe(a) for a in program.assumptions or () if is_unchecked(a)]
     return [*assumed, *_find_written_inputs(program)]
 
 

@@ -13,12 +13,13 @@ import builtins
 import operator
 import sys
 from functools import partial
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
+from lostwax.bytecode import Instruction, is_inside, read_steps
 from lostwax.capture import threads
 from lostwax.capture.heap.functions import ReadFunction
 from lostwax.capture.heap.reach import Reach, read_text
@@ -161,10 +162,63 @@ def _class_of(fake: FakeTensor) -> type:
 
 def _show_class(fake: FakeTensor) -> type:
     # C calls this: the frame before is the one that reads, also if it is one of lostwax's.
-    is_asking = is_capturing() and asks_for_user(sys._getframe(1).f_code)
-    if is_asking:
-        check_class(fake)
-    return _class_of(fake) if is_asking else FakeTensor
+    frame = sys._getframe(1)
+    if not (is_capturing() and asks_for_user(frame.f_code)) or _asks_of_others(frame):
+        return FakeTensor
+    check_class(fake)
+    return _class_of(fake)
+
+
+def _asks_of_others(frame: FrameType) -> bool:
+    """Is it `isinstance(x, dict)` that reads the class, which is false for all tensors that a
+    program is called with? Of parameters and buffers it asks another way."""
+    steps = read_steps(frame.f_code)
+    at = next((i for i, step in enumerate(steps) if step.offset >= frame.f_lasti), len(steps))
+    if at == len(steps) or steps[at].opname != "CALL" or steps[at].arg != 2:
+        return False
+    first = next((step for step in steps if is_inside(step.positions, steps[at].positions)), None)
+    if first is None or _look_up(frame, first) is not isinstance:
+        return False
+    return all(_is_no_tensor(each) for each in _read_classes(frame, list(steps[:at])))
+
+
+def _is_no_tensor(cls: Any) -> bool:
+    if not isinstance(cls, type) or type(cls).__instancecheck__ is not type.__instancecheck__:
+        return False
+    return not issubclass(cls, torch.Tensor) or cls.__module__.startswith("torch._subclasses.")
+
+
+def _read_classes(frame: FrameType, steps: list[Instruction]) -> list[Any]:
+    """What these steps of the frame have put on the stack last, `a.B` or a tuple of such, which is
+    taken from them; each is None if it is something else."""
+    if steps and steps[-1].opname == "BUILD_TUPLE":
+        count = steps.pop().arg
+        return [found for _ in range(count) for found in _read_classes(frame, steps)]
+    return [_read_name(frame, steps)]
+
+
+def _read_name(frame: FrameType, steps: list[Instruction]) -> Any:
+    """`a`, `a.b` or `getattr(a, "b")` of a module."""
+    if not steps:
+        return None
+    step = steps.pop()
+    if step.opname == "LOAD_ATTR":
+        found = _read_name(frame, steps)
+        return vars(found).get(step.argval) if isinstance(found, ModuleType) else None
+    if step.opname == "CALL" and step.arg == 2 and steps and steps[-1].opname == "LOAD_CONST":
+        name, found = steps.pop().argval, _read_name(frame, steps)
+        is_getattr = bool(steps) and _look_up(frame, steps.pop()) is getattr
+        return vars(found).get(name) if is_getattr and isinstance(found, ModuleType) else None
+    return _look_up(frame, step)
+
+
+def _look_up(frame: FrameType, step: Instruction) -> Any:
+    if step.opname == "LOAD_GLOBAL":
+        return frame.f_globals.get(step.argval, frame.f_builtins.get(step.argval))
+    return frame.f_locals.get(step.argval) if step.opname in _OF_VARIABLES else None
+
+
+_OF_VARIABLES = ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF")
 
 
 def show_classes(reach: Reach, undo: Undo) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.branches import is_caught_above
-from lostwax.bytecode import read_steps
+from lostwax.bytecode import is_inside, read_steps
 from lostwax.cache import cached
 from lostwax.capture.attempt import Retry
 from lostwax.capture.python.one_of import OneOf
@@ -221,18 +221,9 @@ def _is_given_symbol(error: Exception) -> bool:
     return any(
         isinstance(step.argval, str)
         and " " not in step.argval  # a variable of hooks
-        and _is_inside(step.positions, raised.positions)
+        and is_inside(step.positions, raised.positions)
         and _may_be_symbol(names.get(step.argval))
         for step in steps
-    )
-
-
-def _is_inside(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Of two places in the source, each from a line to a line, and from a column to a column."""
-    if None in one or None in other:
-        return False
-    return bool(
-        (other[0], other[2]) <= (one[0], one[2]) and (one[1], one[3]) <= (other[1], other[3])
     )
 
 

@@ -158,6 +158,43 @@ def test_nothing_is_checked_that_is_not_asked() -> None:
                 torch.testing.assert_close(ours(x), x * 2)
 
 
+OTHERS = {
+    "one": lambda x: isinstance(x, dict),
+    "of a module": lambda x: isinstance(x, torch.fx.Proxy),
+    "several": lambda x: isinstance(x + 1, (torch.fx.Proxy, dict, str)),
+    "of tracing": lambda x: isinstance(x, getattr(torch, "_subclasses").FakeTensor),  # noqa: B009
+    "a variable": lambda x, of=list: isinstance(x, of),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_whether_a_tensor_is_something_else_is_not_checked(name: str) -> None:
+    """(That a function reads `__class__` makes all tensors show theirs.)"""
+
+    class Named(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 2 if OTHERS[name](x) else x * len(self.__class__.__name__)
+
+    program = export(Named(), (torch.ones(2),))
+    assert program.assumptions == ()
+    x = nn.Parameter(torch.ones(2))
+    torch.testing.assert_close(program.module()(x), Named()(x))
+
+
+class Mine(Tensor):
+    pass
+
+
+@pytest.mark.parametrize("classes", [Mine, dict | Mine, (dict, Mine)])
+def test_whether_a_tensor_is_of_a_class_of_tensors_is_checked(classes: Any) -> None:
+    class Named(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 2 if isinstance(x, classes) else x * len(self.__class__.__name__)
+
+    program = export(Named(), (torch.ones(2),))
+    assert [each.what for each in program.assumptions or ()] == ["class"]
+
+
 def test_what_torch_asks_itself_is_not_checked() -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     ours = export(layer, (torch.ones(1, 3, 8),)).module()

@@ -260,6 +260,7 @@ def test_save_says_what_torch_does_not_check(recwarn: pytest.WarningsRecorder) -
     with pytest.warns(UserWarning, match="y is written to, and shares no memory with other inputs"):
         _saved(lostwax.export(lambda x, y: x + y.add_(1), (x, torch.ones(3))))
     _saved(lostwax.export(lambda x, n: x.add_(n), (x, 2)))
+    _saved(lostwax.export(lambda x: x.jax() if hasattr(x, "jax") else x + 1, (x,)))
     assert not recwarn
     with pytest.warns(UserWarning, match="x, y: they are one tensor"):
         _saved(lostwax.export(lambda x, y: x + 1 if x is y else x, (x, x)))

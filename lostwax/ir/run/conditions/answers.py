@@ -100,13 +100,13 @@ def answer(what: str, tensor: Any) -> Answer:
     """What a tensor answers, in a form that a program can keep."""
     if not what.startswith(ATTRIBUTE):
         return QUESTIONS[what](tensor)
-    found = getattr(tensor, what.removeprefix(ATTRIBUTE), _ABSENT)
-    if found is _ABSENT:
-        return "not there"
-    return _describe(found)
+    found = getattr(tensor, what.removeprefix(ATTRIBUTE), _NOTHING)
+    return ABSENT if found is _NOTHING else _describe(found)
 
 
-_ABSENT = object()
+ABSENT = "not there"
+"""The answer about an attribute that nobody has set."""
+_NOTHING = object()
 PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
 """The classes of attributes whose values are kept."""
 
@@ -165,7 +165,7 @@ def mode_answer(what: str) -> Answer:
         try:
             value = attrgetter(what.removeprefix("torch.").removesuffix("()"))(torch)
         except AttributeError:  # in this version
-            return "not there"
+            return ABSENT
         value = value() if what.endswith("()") else value
     else:
         function, device = getattr(torch, found[1]), found[2]

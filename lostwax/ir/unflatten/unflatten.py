@@ -153,7 +153,7 @@ class UnflattenedModule(GraphsModule):
         return self._rebuild(results)
 
     def _check_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-        inputs = self.process_forward_inputs(*args, **kwargs)
+        inputs: Sequence[Any] = self.process_forward_inputs(*args, **kwargs)
         if self._check_overlap is not None:
             self._check_overlap(inputs)
         if self._check_assumptions is not None:

@@ -1,7 +1,7 @@
 """Random programs handed to torch, in whose hands they have to do what they do in ours.
 
     python -m fuzz.handover [--count 200] [--seed 0] [--jobs 1] [--minutes 60]
-                            [--kinds plain rows ...] [--show]
+                            [--kinds plain rows ...] [--show] [--results FILE]
 
 The programs are those of the other fuzzers: control flow on data (`flow_programs.py`), tensors of
 several dtypes whose rows vary ("rows", `executable.py`), modules with state, views and arguments

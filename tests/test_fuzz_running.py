@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
+
+import pytest
+import torch
 
 from fuzz import running
 
@@ -36,3 +43,49 @@ def test_the_end_is_when_the_time_is_over() -> None:
     assert 1 <= len(found) <= 4
     judged = [running.Judged("", n, "right", "") for n in range(2)]
     assert "998 programs were not judged: the time is over" in running.tell(judged, 1000, 1)
+
+
+def test_what_is_judged_here_leaves_torch_as_it_was() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert len([*running.judge_many(judge_slowly, [(0,)], 1, time.time() + 60)]) == 1
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+SLOW = """
+import sys, time
+from fuzz import running
+
+def judge(seed):
+    time.sleep(0.05)
+    return "right", ""
+
+if __name__ == "__main__":
+    sys.exit(running.main(judge, lambda seed: ""))
+"""
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_what_was_found_is_told_when_it_is_killed_and_is_not_judged_again(
+    tmp_path: Path, jobs: str
+) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    results = tmp_path / "results.jsonl"
+    command = [sys.executable, str(tmp_path / "slow.py"), "--results", str(results)]
+    command += ["--count", "1000", "--jobs", jobs]
+    inside = {**os.environ, "PYTHONPATH": str(Path(running.__file__).parents[1])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=inside) as process:
+        while not (results.exists() and results.read_text().count("\n") > 5):
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        told, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    before = results.read_text().count("\n")
+    assert told.splitlines()[-1].startswith(f"{before} programs in ")
+    with results.open("a") as file:
+        file.write('["", 99')  # killed while it wrote
+    told = subprocess.check_output([*command, "--seconds", "0"], text=True, env=inside)
+    assert f"{1000 - before} programs were not judged" in told

@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils._pytree import TreeSpec
 
 from lostwax.errors import InputStructureError, did_you_mean
+from lostwax.ir.data import Sharding
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import (
     LEAVES,
@@ -376,3 +377,28 @@ def mirror_tree(tree: TreeSpec, leaves: Iterator[Any]) -> Any:
     if is_namedtuple(tree):
         return tree.context(*children)
     return tuple(children) if tree.type is tuple else children
+
+
+class PlainCall:
+    """The inputs and results of a call without DTensors (`boundary.py` has those with them)."""
+
+    meshes: Sequence[Any] = ()
+
+    def __init__(self, leaves: list[Any]) -> None:
+        self.shards = leaves
+
+    def wrap(self, leaves: list[Any]) -> list[Any]:
+        """What the module is called with."""
+        return leaves
+
+    def unwrap(self, outputs: list[Any]) -> list[Any]:
+        """The results as the program has them."""
+        return outputs
+
+    def cut_example(self, args: Any, kwargs: Any) -> Any:
+        """The call that was captured, of plain tensors, as files can have it."""
+        return args, kwargs
+
+    def make_table(self, state: Mapping[str, Any]) -> Sharding | None:
+        """The table of placements; `state` are tensors by name."""
+        return None

@@ -266,9 +266,10 @@ class Capture:
         self.argument_names = [*tops, *kwargs]
         self.leaves, self.in_spec = pytree.tree_flatten((args, kwargs))
         self.names = flat_names(tops, args, kwargs)
-        check_leaves(
-            self.leaves, "the input ", lambda: call_paths(self.in_spec, self.argument_names)
-        )
+        paths = partial(call_paths, self.in_spec, self.argument_names)
+        check_leaves(self.leaves, "the input ", paths)
+        self.boundary = placements.describe_call(self.leaves, paths)
+        self.leaves = self.boundary.shards
         assert self.tracer.shape_env is not None
         self.env = self.tracer.shape_env
         if attempt.settled is not None:
@@ -312,7 +313,7 @@ class Capture:
         tracer.gradients.differentiable = self.grad and inputs.is_differentiable
         tracer.gradients.enabled = self.grad
         check_hooks(tracer, self.state.modules)
-        args, kwargs = unflatten_leaves(inputs.call_leaves, self.in_spec)
+        args, kwargs = unflatten_leaves(self.boundary.wrap(inputs.call_leaves), self.in_spec)
         arguments = zip(self.argument_names, (*args, *kwargs.values()), strict=False)
         containers = find_containers(arguments)
         tracer.provenance.catch_calls(self.state.modules, undo)
@@ -336,7 +337,8 @@ class Capture:
             warn_of_changes(containers, reach.functions)
             if tracer.outside.state_views:
                 self._check_versions()
-            outputs, self.out_spec = flatten_result(out)
+            returned, self.out_spec = flatten_result(out)
+            outputs = self.boundary.unwrap(returned)
             check_leaves(outputs, "the result", lambda: leaf_paths(self.out_spec))
             kept = self._find_changes(outputs)
             if self.grad:
@@ -443,10 +445,12 @@ class Capture:
 
     def _run_again(self) -> RecordedCall:
         """Make the call that would come next."""
-        args, kwargs = unflatten_leaves(self.inputs.call_leaves, self.in_spec)
+        leaves = self.boundary.wrap(self.inputs.call_leaves)
+        args, kwargs = unflatten_leaves(leaves, self.in_spec)
         with self.tracer.provenance.watch_calls(sys._getframe()):
             out = self._compute_result(args, kwargs)
-        outputs, spec = flatten_result(out)
+        returned, spec = flatten_result(out)
+        outputs = self.boundary.unwrap(returned)
         self._copy_literals(outputs)
         run = self._record_call(outputs, spec)
         self.tracer.maybe_views.settle(self.env, run.steps, run.results)
@@ -523,7 +527,7 @@ class Capture:
             module_call_graph=self.calls.make_entries(
                 self._call_signature(signature), lambda v: entered[id(v)]
             ),
-            example_inputs=(self.args, self.kwargs),
+            example_inputs=self.boundary.cut_example(self.args, self.kwargs),
             guards=order_guards([*promises, *guards.on_call]),
             settings=self._note_asked(module),
             training=None if type(self.state.root) is nn.Module else self.state.root.training,
@@ -534,8 +538,10 @@ class Capture:
     def _note_asked(self, module: torch.fx.GraphModule) -> Settings:
         """How torch was set, and what code was told that asked whether it is exported."""
         told, asked = self.attempt.tells_exporting, (*self.tracer.asked_exporting,)
-        groups = placements.find_groups(module, self.state.wrappers)
-        return self.settings._replace(exporting=told, asked=asked, groups=groups)
+        sharding = self.boundary.make_table(self.state.wrappers)
+        groups = placements.find_groups(module, self.boundary.meshes)
+        noted = self.settings._replace(exporting=told, asked=asked)
+        return noted._replace(groups=groups, sharding=sharding)
 
     def _sort_guards(self) -> SortedGuards:
         unnamed = self.symbols.unnamed if self.symbols else frozenset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,6 +71,10 @@ class Request(NamedTuple):
 
         spec = resolve_spec(dynamic_shapes, self.mod, self.args, self.kwargs, constraints)
         spec.defers = self.defers
+        if "torch.distributed.tensor" in sys.modules:
+            from lostwax.capture.sharded.dims import divide_dims
+
+            divide_dims(spec, leaves)
         return spec
 
     def name_tensors(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:

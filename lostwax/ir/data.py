@@ -49,6 +49,46 @@ class Group(NamedTuple):
     """Of the process for which the program is, if it is for one alone."""
 
 
+class Mesh(NamedTuple):
+    """A mesh of devices (`DeviceMesh`), as a process of it sees it."""
+
+    device: str
+    """The type of the devices, `cpu`."""
+    shape: tuple[int, ...]
+    names: tuple[str, ...]
+    """Of its dimensions; empty if they have none."""
+    groups: tuple[str, ...]
+    """The process groups of this process, one for each dimension."""
+    coordinate: tuple[int, ...]
+    """Where in the mesh this process is."""
+    ranks: tuple[int, ...]
+    """Of all its processes, in order."""
+
+
+class Layout(NamedTuple):
+    """How a tensor is cut into shards, of which a program has one."""
+
+    mesh: int
+    """Which of the meshes."""
+    placements: tuple[str, ...]
+    """For each dimension of the mesh: `Shard(0)`, `Replicate()`, `Partial(sum)`."""
+    size: tuple[int, ...] | None = None
+    stride: tuple[int, ...] | None = None
+    """Of the whole tensor. None if all shards are alike, so that one says it."""
+
+
+class Sharding(NamedTuple):
+    """Which tensors of a program are shards, and how these were cut: a table of placements."""
+
+    meshes: tuple[Mesh, ...] = ()
+    state: tuple[tuple[str, Layout], ...] = ()
+    """By the name of the whole."""
+    inputs: tuple[tuple[int, Layout], ...] = ()
+    """By the index of the input."""
+    results: tuple[tuple[int, Layout], ...] = ()
+    """By the index of the result."""
+
+
 class Settings(NamedTuple):
     """How torch is set at one time, in one thread; dtypes and devices by their names."""
 
@@ -62,6 +102,8 @@ class Settings(NamedTuple):
     """The lines that asked it."""
     groups: tuple[Group, ...] = ()
     """The process groups that the program counts on."""
+    sharding: Sharding | None = None
+    """Which tensors are shards."""
 
 
 @dataclass

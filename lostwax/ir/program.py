@@ -20,7 +20,7 @@ from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
 from lostwax.errors import InputTypeError, NotCallableError, NotPickledError, NotYetError
-from lostwax.ir.data import ModuleCallEntry, Program
+from lostwax.ir.data import ModuleCallEntry, Program, Sharding
 from lostwax.ir.signature import ExportGraphSignature
 from lostwax.late_imports import late_import
 from lostwax.location import user_location
@@ -104,6 +104,12 @@ class ExportedProgram(Program):
         from lostwax.ir.rules.verify import validate
 
         validate(self)
+
+    @property
+    def sharding(self) -> Sharding | None:
+        """Which of the parameters, inputs and results are shards of DTensors, and how these were
+        cut; None if none of them is."""
+        return None if self.settings is None else self.settings.sharding
 
     @property
     def verifier(self) -> Any:

@@ -240,9 +240,29 @@ def program_text(program: Program) -> str:
             "",
             f"Graph signature: {program.graph_signature}",
             f"Range constraints: {ranges_text(program)}",
+            *_list_shards(program),
         ]
     )
     return "ExportedProgram:\n" + "\n".join(f"    {s}" if s else "" for s in body.split("\n"))
+
+
+def _list_shards(program: Program) -> Iterator[str]:
+    """The table of placements, if tensors are cut."""
+    sharding = None if program.settings is None else program.settings.sharding
+    if sharding is None:
+        return
+    specs = program.graph_signature.input_specs
+    names = [s.arg.name for s in specs if s.kind is InputKind.USER_INPUT]
+    yield "Shards:"
+    for i, mesh in enumerate(sharding.meshes):
+        dims = zip(mesh.names or ("",) * len(mesh.shape), mesh.shape, strict=True)
+        shape = ", ".join(f"{name}={size}" if name else str(size) for name, size in dims)
+        yield f"    mesh {i}: {mesh.device} ({shape}), this rank at {mesh.coordinate}"
+    rows = [*sharding.state, *((names[i], each) for i, each in sharding.inputs)]
+    rows += [(f"result {i}", each) for i, each in sharding.results]
+    for name, layout in rows:
+        size = "" if layout.size is None else f" of {layout.size}"
+        yield f"    {name}: [{', '.join(layout.placements)}]{size} on mesh {layout.mesh}"
 
 
 def summary_text(program: Program) -> str:

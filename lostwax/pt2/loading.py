@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import IO, Any, Literal, overload
+from typing import IO, TYPE_CHECKING, Any, Literal, overload
 
 from lostwax import collector
 from lostwax.errors import LoadError
@@ -35,6 +35,9 @@ from lostwax.pt2.schema import (
 )
 from lostwax.undo.undo import Undo, run_and_undo
 
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
 File = str | os.PathLike[str] | IO[bytes]
 
 
@@ -47,6 +50,7 @@ def load(
     weights: bool = True,
     checksums: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    mesh: DeviceMesh | None = None,
     by_name: Literal[False] = False,
 ) -> ExportedProgram: ...
 
@@ -60,6 +64,7 @@ def load(
     weights: bool = True,
     checksums: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    mesh: DeviceMesh | None = None,
     by_name: Literal[True],
 ) -> dict[str, ExportedProgram]: ...
 
@@ -72,6 +77,7 @@ def load(
     weights: bool = True,
     checksums: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    mesh: DeviceMesh | None = None,
     by_name: bool = False,
 ) -> Any:
     """Read a program that `lostwax.save` or `torch.export.save` wrote to `f`, a path or a file.
@@ -81,7 +87,9 @@ def load(
     writing to them does not change the file. With `weights=False` they are fake. `extra_files` is
     filled with the archive's extra files. The program itself is always checked against its
     checksums; `checksums=True` reads and checks the weights, too. Weights that stayed in a
-    checkpoint are looked for beside the file, or in the folder `checkpoint`. A program that was
+    checkpoint are looked for beside the file, or in the folder `checkpoint`. A program over shards
+    runs on the process groups that had the same names at capture, or on `mesh`, which must be of
+    the same shape. A program that was
     written with other versions of sets of operators than `expected_opset_version` says
     (`{"aten": 10}`) is refused.
     """
@@ -99,6 +107,11 @@ def load(
         programs = run_and_undo(read)
     except LoadError as error:
         raise LoadError(error.message, (archive.name, *error.where)) from error.__cause__
+    if mesh is not None:
+        from lostwax.pt2.placing import place
+
+        for program in programs.values():
+            place(program, mesh)
     return programs["model"] if list(programs) == ["model"] and not by_name else programs
 
 

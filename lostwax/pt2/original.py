@@ -19,6 +19,7 @@ from lostwax.ir.data import Assumption, Group, Ref, Settings
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.conditions.answers import ATTRIBUTE, ONE, QUESTIONS, VALUE, is_mode
 from lostwax.ir.signature import InputKind
+from lostwax.pt2 import sharding
 from lostwax.pt2.lines import Lines
 from lostwax.pt2.peer import argument_names
 
@@ -56,6 +57,9 @@ def _write_settings(settings: Settings, lines: Lines) -> dict[str, Any]:
     found = settings._replace(asked=tuple(asked))._asdict()
     if not settings.groups:
         del found["groups"]
+    del found["sharding"]
+    if settings.sharding is not None:
+        found["sharding"] = sharding.write(settings.sharding)
     return found
 
 
@@ -108,7 +112,9 @@ def _settings(given: Any) -> Settings:
         device = str(torch.device(device))
         asked = tuple(str(line) for line in given.get("asked", ()))
         groups = tuple(_group(*each) for each in given.get("groups", ()))
-        return Settings(on, dtype, device, given.get("exporting") is not False, asked, groups)
+        cut = None if given.get("sharding") is None else sharding.read(given["sharding"])
+        exporting = given.get("exporting") is not False
+        return Settings(on, dtype, device, exporting, asked, groups, cut)
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise LoadError(f"how torch was set at capture is damaged: {error}") from None
 

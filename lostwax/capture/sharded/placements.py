@@ -9,7 +9,7 @@ has.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -17,12 +17,22 @@ from torch.fx import GraphModule
 
 from lostwax import torch_version
 from lostwax.capture import threads
+from lostwax.capture.example_call import PlainCall
 from lostwax.capture.patches.swap import CodeSwap, CodeSwaps
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.write import flatten
 from lostwax.ir.data import Group
 from lostwax.ops.shapes import hint
 from lostwax.undo.undo import Undo
+
+
+def describe_call(leaves: list[Any], list_paths: Callable[[], Iterable[str]]) -> PlainCall:
+    """What of a call is cut."""
+    if sys.modules.get("torch.distributed.tensor") is None:
+        return PlainCall(leaves)
+    from lostwax.capture.sharded.boundary import CutCall
+
+    return CutCall(leaves, list_paths)
 
 
 def apply(undo: Undo) -> None:
@@ -41,16 +51,14 @@ def apply(undo: Undo) -> None:
     _swaps[0].apply(undo)
 
 
-def find_groups(module: GraphModule, state: Iterable[Any]) -> tuple[Group, ...]:
+def find_groups(module: GraphModule, meshes: Iterable[Any]) -> tuple[Group, ...]:
     """The process groups that a program counts on: those that its graph names, and those of the
-    meshes over which its state is cut."""
+    meshes over which its tensors are cut."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return ()
     from lostwax.ir.run.conditions.groups import list_groups
 
-    cls = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
-    found = [each.device_mesh for each in state if cls is not None and isinstance(each, cls)]
-    return list_groups(module, {id(mesh): mesh for mesh in found}.values())
+    return list_groups(module, meshes)
 
 
 def _list_swaps(propagator: Any) -> list[CodeSwap]:

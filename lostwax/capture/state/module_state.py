@@ -142,9 +142,9 @@ class ModuleState:
                     persistent[path] = tensor
 
     @property
-    def wrappers(self) -> list[torch.Tensor]:
-        """The tensors that are made of others."""
-        return [wrapper for wrapper, _ in self._wrappers.values()]
+    def wrappers(self) -> dict[str, torch.Tensor]:
+        """The tensors that are made of others, by name."""
+        return {name: wrapper for name, (wrapper, _) in self._wrappers.items()}
 
     def replace(
         self,

@@ -355,6 +355,12 @@ class _Runner:
         self.is_relaxed = False
         self._use_graph(graph_to_run(program, self.moves, self.casts))
         self.bind, self.rebuild = convention.bind, make_rebuild(program, convention)
+        self.door = None
+        if program.settings is not None and program.settings.sharding is not None:
+            from lostwax.ir.run.shards import Door
+
+            self.door = Door(convention, program.settings.sharding)
+            self.bind = self.door.bind
         self.fetch = _make_fetch([s for s in specs if s.kind is not InputKind.USER_INPUT])
         outputs = program.graph_signature.output_specs
         self.rebind = make_rebind(program, [s for s in outputs if is_rebound(s)])
@@ -390,6 +396,8 @@ class _Runner:
             results = self._run_again(state, inputs, error)
         if self.rebind is not None:
             results = self.rebind(module, results)
+        if self.door is not None:
+            results = self.door.rebuild(results, inputs)
         return self.rebuild(results)
 
     def _use_graph(self, graph: GraphModule) -> None:

@@ -174,6 +174,8 @@ class UnliftedModule(GraphModule):
         if self._has_state():
             runner.check_state(self, inputs)
         assert self._edited is not None
+        if runner.door is not None:
+            args, kwargs = runner.door.take_shards(args, kwargs)
         named = runner.convention.arguments(args, kwargs)
         count = runner.convention.positional
         by_name = dict(zip(runner.convention.names[count:], named[count:], strict=True))

@@ -14,6 +14,7 @@ from lostwax.backends.partition import (
 from lostwax.backends.patterns import BackendOperator
 from lostwax.backends.report import DelegationReport
 from lostwax.backends.spec import Backend, CompileSpec, DelegationSpec, Payload
+from lostwax.backends.whole import lower_whole
 from lostwax.backends.xnnpack.partitioner import XnnpackBackend, XnnpackPartitioner
 from lostwax.ir.graph.delegate import LoweredBackendModule
 
@@ -33,4 +34,5 @@ __all__ = [
     "XnnpackPartitioner",
     "group_nodes",
     "lower_program",
+    "lower_whole",
 ]

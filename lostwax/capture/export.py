@@ -518,12 +518,15 @@ class Capture:
         module.meta[TAKEN_APART] = tuple(self.tracer.provenance.wholes.values())
         if isinstance(self.root, torch.fx.GraphModule) and "custom" in self.root.meta:
             module.meta["custom"] = self.root.meta["custom"]  # the user's own notes
+        ranges = range_constraints(self.env, self._declared_sizes())
+        for delegate in self.tracer.delegates:
+            delegate.give_ranges(ranges)
         return ExportedProgram(
             graph_module=module,
             graph_signature=signature,
             state_dict=dict(self.state.persistent),
             constants=self.constants,
-            range_constraints=range_constraints(self.env, self._declared_sizes()),
+            range_constraints=ranges,
             module_call_graph=self.calls.make_entries(
                 self._call_signature(signature), lambda v: entered[id(v)]
             ),

@@ -31,6 +31,10 @@ from lostwax.dialects.promotion import (
 from lostwax.errors import LoweringError
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.data import ModuleCallEntry
+from lostwax.ir.graph.copying import copy_module
+from lostwax.ir.graph.delegate import LoweredBackendModule
+from lostwax.ir.graph.handles import HANDLE
+from lostwax.ir.graph.lookup import all_nodes
 from lostwax.ir.graph.retype import mode_of
 from lostwax.ir.graph.rewriter import GraphRewriter, hold, rename_arguments
 from lostwax.ir.program import ExportedProgram
@@ -230,6 +234,13 @@ class _GraphLowering(GraphRewriter):
     def rewrite_child(self, child: GraphModule) -> GraphModule:
         return _GraphLowering(self.program, child).run()
 
+    def copy_child(self, node: Node) -> None:
+        path, is_new = str(node.target), str(node.target) not in self.children
+        super().copy_child(node)
+        child = self.children[path]
+        if is_new and isinstance(child, LoweredBackendModule):  # of a program before this one
+            self.children[path] = _without_handles(child)
+
     # -------------------------------------------------------------------------- calls
 
     def rewrite_call(self, node: Node) -> None:
@@ -358,6 +369,14 @@ _LAYOUTS = {
 """Operators that are about layouts, and how each is lowered."""
 
 _DROPPED = frozenset((aten._assert_tensor_metadata.default,))
+
+
+def _without_handles(delegate: LoweredBackendModule) -> LoweredBackendModule:
+    """The delegate with nodes of its own, which get handles of the program that it is in now."""
+    module, _ = copy_module(delegate.program.graph_module)
+    for node in all_nodes(module):
+        node.meta.pop(HANDLE, None)
+    return delegate.with_program(replace(delegate.program, graph_module=module))
 
 
 def _is_channels_last(value: Any) -> bool:

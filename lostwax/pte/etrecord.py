@@ -23,6 +23,7 @@ from torch.fx import Node
 from lostwax.dialects.to_aten import lift_to_aten
 from lostwax.ir.graph.delegate import LoweredBackendModule
 from lostwax.ir.graph.handles import handles_of, join_handles
+from lostwax.ir.graph.inlined import inline_delegates
 from lostwax.ir.program import ExportedProgram
 from lostwax.pt2.graph.encode import encode
 from lostwax.pt2.lines import Lines
@@ -87,7 +88,7 @@ def write_record(
 
         add(IDENTIFIER, "")
         for name, program in programs.items():
-            place, plain = f"{PROGRAM}{name}", lift_to_aten(program)
+            place, plain = f"{PROGRAM}{name}", lift_to_aten(inline_delegates(program))
             records = encode(plain, lines=Lines("lines"))
             add(place, json.dumps(_restrict(records)))
             add(f"{place}_state_dict", _pickle(plain.state_dict))

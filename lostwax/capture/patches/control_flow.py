@@ -15,6 +15,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch._higher_order_ops.associative_scan import AssociativeScanOp, associative_scan
 from torch._higher_order_ops.cond import CondOp
+from torch._higher_order_ops.executorch_call_delegate import ExecutorchCallDelegate
 from torch._higher_order_ops.flex_attention import FlexAttentionHOP
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder
 from torch._higher_order_ops.map import MapImpl
@@ -90,6 +91,7 @@ HIGHER_ORDER = {
 }
 CODE_SWAPS = [
     CodeSwap(torch.cond, _hand_to("cond", "call_cond")),
+    CodeSwap(ExecutorchCallDelegate.__call__, _hand_operator_to("delegate", "record_delegate")),
     CodeSwap(CondOp.__call__, _hand_operator_to("cond", "record_cond")),
     CodeSwap(FlexAttentionHOP.__call__, _hand_operator_to("flex_attention", "attend")),
     CodeSwap(invoke_subgraph_placeholder, _compile_region),

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import fx
+from torch import fx, nn
 from torch._ops import OpOverload
 from torch.fx.immutable_collections import immutable_list
 
@@ -38,6 +38,7 @@ from lostwax.ir.signature import (
     strip_class,
 )
 from lostwax.ir.trace.log import (
+    HeldModule,
     InnerGraph,
     NumberValue,
     Operands,
@@ -52,7 +53,7 @@ from lostwax.sym import BoolExpr, Expr, Guard
 from lostwax.sym.numbers.narrowing import spell
 from lostwax.sym.numbers.real import Real
 
-_BUILT = frozenset((Value, list, tuple, Expr, BoolExpr, Real, InnerGraph, Operands))
+_BUILT = frozenset((Value, list, tuple, Expr, BoolExpr, Real, InnerGraph, HeldModule, Operands))
 """The classes of what a step and its node hold in different forms."""
 
 
@@ -69,8 +70,8 @@ class Builder:
         self._writer = GraphWriter()
         self._append, self._name = self._writer.append_ready, self._writer.free_name
         self.graph = self._writer.graph
-        self.modules: dict[str, fx.GraphModule] = {}
-        """The sub-graphs, by the name that the graph has for them."""
+        self.modules: dict[str, nn.Module] = {}
+        """The sub-graphs and delegates, by the name that the graph has for them."""
         self._bodies: dict[str, int] = {}
         """How many of them are the bodies of control flow, by kind."""
         self._given: set[Value] = set()
@@ -293,6 +294,8 @@ class Builder:
             return tuple([self._operand(v, grad) for v in value])
         if cls is InnerGraph:
             return self._add_subgraph(value) if value.origins is None else self._add_body(value)
+        if cls is HeldModule:
+            return self._add_held(value)
         return value
 
     def _simplify(self, number: Any) -> Any:
@@ -325,6 +328,16 @@ class Builder:
         inner.add_output(body.outputs)
         name = self._name(body.name)
         self.modules[name] = fx.GraphModule(inner.modules, inner.graph, body.name)
+        return self._append("get_attr", name, name, (), ())
+
+    def _add_held(self, held: HeldModule) -> fx.Node:
+        """The node that reads a module that a step takes."""
+        for name, module in self.modules.items():
+            if module is held.module:
+                return self._append("get_attr", self._name(name), name, (), ())
+        number = self._bodies[held.name] = self._bodies.get(held.name, -1) + 1
+        name = self._name(f"{held.name}_{number}")
+        self.modules[name] = held.module
         return self._append("get_attr", name, name, (), ())
 
     def _add_body(self, body: InnerGraph) -> fx.Node:

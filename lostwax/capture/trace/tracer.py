@@ -127,6 +127,8 @@ class Tracer(Recorder):
         """What `torch.library.get_ctx()` gives, the innermost last."""
         self.packed: dict[Value, Any] = {}
         """The sequences that were packed, by how many of them have each step."""
+        self.delegates: list[Any] = []
+        """The delegates of other programs that have got the sizes of their calls."""
         self.origins: dict[Any, SymbolOrigin] = {}
         """Where the program finds the value of a symbol, or of a float."""
         self.layout_assumptions = LayoutAssumptions()

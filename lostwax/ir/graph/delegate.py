@@ -8,13 +8,15 @@ not know which backends there are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from lostwax.errors import LoweringError
+from lostwax.errors import InputStructureError, InputValueError, LoweringError
 from lostwax.ir.data import Program
 from lostwax.ir.graph.lookup import find_attribute, graph_modules
 
@@ -22,8 +24,44 @@ CALL_DELEGATE: Any = torch.ops.higher_order.executorch_call_delegate
 """The operator that calls a delegate: the delegate, then what its program is given."""
 
 
+class WholeCall(NamedTuple):
+    """How a delegate that was a whole program is called: as that was."""
+
+    in_spec: TreeSpec
+    given: tuple[int, ...]
+    """Which leaves of the arguments the delegate takes, in its order."""
+    constants: Mapping[int, Any]
+    """The leaves that are part of what was lowered."""
+    out_spec: TreeSpec
+    returned: tuple[tuple[str, Any], ...]
+    """For each leaf of the result, what it is: a "result" of the delegate or an "argument", by its
+    number, or a "value"."""
+
+    def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The leaves of a call."""
+        leaves, spec = tree_flatten((args, dict(kwargs)))
+        if spec != self.in_spec:
+            raise InputStructureError(
+                f"the delegate is called with {spec}\n  why: it was lowered for {self.in_spec}"
+            )
+        for at, value in self.constants.items():
+            if type(leaves[at]) is not type(value) or leaves[at] != value:
+                raise InputValueError(
+                    f"argument {at} of the delegate is {leaves[at]!r}\n  why: it was lowered for "
+                    f"{value!r}, which is part of its payload"
+                )
+        return leaves
+
+    def unflatten(self, leaves: Sequence[Any], results: Sequence[Any]) -> Any:
+        """What the call returns."""
+        found = {"result": results, "argument": leaves}
+        values = [found[kind][at] if kind in found else at for kind, at in self.returned]
+        return tree_unflatten(values, self.out_spec)
+
+
 class LoweredBackendModule(nn.Module):
-    """A part of a program as a backend has it. Nothing of it is changed once it is made."""
+    """A part of a program as a backend has it. Nothing of it is changed once the program that has
+    it is made."""
 
     def __init__(
         self,
@@ -34,6 +72,7 @@ class LoweredBackendModule(nn.Module):
         named_data: Mapping[str, Any] | None = None,
         backend: Any = None,
         events: Mapping[int | str, Sequence[str]] | None = None,
+        call: WholeCall | None = None,
     ) -> None:
         super().__init__()
         self.original_module = program
@@ -49,6 +88,8 @@ class LoweredBackendModule(nn.Module):
         """What made the payload, if it is at hand: it is asked again to find what is wrong."""
         self.events = dict(events or {})
         """The names of the nodes of the part that each event of the backend's run time is of."""
+        self.call = call
+        """How it is called, if it was a whole program; else its inputs are given one by one."""
 
     @property
     def program(self) -> Program:
@@ -61,9 +102,32 @@ class LoweredBackendModule(nn.Module):
         """The graph of the part, for who reads it."""
         return self.program.graph
 
-    def forward(self, *args: Any) -> Any:
-        """Compute the part in Python."""
-        return self.original_module.module()(*args)
+    def with_program(self, program: Program) -> LoweredBackendModule:
+        """The same payload, of the part as this program has it."""
+        return LoweredBackendModule(
+            program,
+            self.backend_id,
+            self.processed_bytes,
+            self.compile_specs,
+            self.named_data,
+            self.backend,
+            self.events,
+            self.call,
+        )
+
+    def give_ranges(self, ranges: Mapping[Any, Any]) -> None:
+        """Say in which ranges the sizes of a call are, which a capture knows when it is over."""
+        self.original_module = replace(self.program, range_constraints=ranges)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the part in Python; in a module that is exported, the call becomes one of this
+        delegate."""
+        if self.call is None:
+            return CALL_DELEGATE(self, *args, **kwargs)
+        leaves = self.call.flatten(args, kwargs)
+        return self.call.unflatten(
+            leaves, CALL_DELEGATE(self, *(leaves[i] for i in self.call.given))
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LoweredBackendModule:
         return self
@@ -96,3 +160,8 @@ def refuse_delegates(module: GraphModule, what: str) -> None:
             f"{what}: the program has delegates, which are of a backend's own form\n  instead: do "
             "it before to_backend; to_executable() writes delegates into a file"
         )
+
+
+def held_delegates(module: nn.Module) -> Iterator[LoweredBackendModule]:
+    """The delegates that a graph module and its sub-graphs have, each once."""
+    return (each for each in module.modules() if isinstance(each, LoweredBackendModule))

@@ -11,6 +11,7 @@ from operator import getitem
 
 from torch.fx import GraphModule, Node
 
+from lostwax.ir.graph.delegate import held_delegates
 from lostwax.ir.graph.lookup import graph_modules
 
 HANDLE = "debug_handle"
@@ -18,11 +19,12 @@ HANDLE = "debug_handle"
 
 
 def number_calls(module: GraphModule) -> None:
-    """Give each call of a module and its sub-graphs a handle, unless it has one. (What takes one of
-    several results is no call of its own.)"""
+    """Give each call of a module, its sub-graphs and delegates a handle, unless it has one. (What
+    takes one of several results is no call of its own.)"""
+    inside = (delegate.program.graph_module for delegate in held_delegates(module))
     nodes = [
         node
-        for each in graph_modules(module)
+        for each in (*graph_modules(module), *inside)
         for node in each.graph.nodes
         if node.op == "call_function" and node.target is not getitem
     ]

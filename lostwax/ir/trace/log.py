@@ -162,6 +162,16 @@ class InnerGraph:
         """What it returns: a tuple, a list, or (None) its only output as it is."""
 
 
+class HeldModule:
+    """A module that a step takes as it is, and what the program calls it."""
+
+    __slots__ = ("module", "name")
+
+    def __init__(self, name: str, module: Any) -> None:
+        self.name = name
+        self.module = module
+
+
 class Operands(list[Any]):
     """The operands of the graphs that a step takes: one tuple among its arguments."""
 

@@ -71,11 +71,11 @@ from lostwax.ir.unflatten.unflatten import unflatten as unflatten
 from lostwax.passes import Pipeline as Pipeline
 from lostwax.passes import move_to_device_pass as move_to_device_pass
 from lostwax.problems.report import report as report
-from lostwax.pt2 import PT2ArchiveReader as PT2ArchiveReader
-from lostwax.pt2 import PT2ArchiveWriter as PT2ArchiveWriter
-from lostwax.pt2 import is_pt2_package as is_pt2_package
-from lostwax.pt2 import load as load
-from lostwax.pt2 import save as save
+from lostwax.pt2.loading import load as load
+from lostwax.pt2.records import PT2ArchiveReader as PT2ArchiveReader
+from lostwax.pt2.records import PT2ArchiveWriter as PT2ArchiveWriter
+from lostwax.pt2.records import is_pt2_package as is_pt2_package
+from lostwax.pt2.saving import save as save
 from lostwax.pte.executable import ExecutableConfig as ExecutableConfig
 from lostwax.pte.executable import ExecutableProgram as ExecutableProgram
 from lostwax.sym import ShapeEnv as ShapeEnv

@@ -74,3 +74,23 @@ print(*sys.modules)
     wanted = {"ir.run.module", "ir.text", "ir.rules.verify", "ir.decompose.decompose"}
     wanted |= {"capture.shapes.spec", "ops.nn.activations"}
     assert {f"lostwax.{name}" for name in wanted} <= {*python(code)}
+
+
+def test_handing_a_program_over_loads_nothing_that_reads_or_writes_files():
+    code = """
+from lostwax.interop import to_torch
+before = collections()
+to_torch(program)
+print(collections() - before, *[name for name in sys.modules if name not in with_torch])
+"""
+    walked, *loaded = python(code)
+    assert walked == "0"
+    assert "torch._dynamo" in loaded  # what torch's own class needs
+    assert [name for name in loaded if name.startswith(OF_FILES)] == []
+
+
+OF_FILES = (
+    *(f"lostwax.pt2.{name}" for name in ("container", "loading", "records", "saving")),
+    *("lostwax.pt2.graph.decode", "lostwax.pt2.graph.encode", "lostwax.interop.reading"),
+    *("lostwax.checkpoints", "lostwax.ir.decompose.decompose"),
+)

@@ -29,7 +29,7 @@ from lostwax.cli.several import Job, find_exit, run_jobs
 from lostwax.cli.wording import in_options
 from lostwax.errors import CommandError
 from lostwax.ir.program import ExportedProgram
-from lostwax.pt2 import save
+from lostwax.pt2.saving import save
 from lostwax.undo.replace_files import replace_files
 
 

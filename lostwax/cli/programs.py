@@ -19,7 +19,7 @@ from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import InputKind, OutputKind
 from lostwax.ir.text import count_operators as count_operators
 from lostwax.ir.text import graph_text, type_text
-from lostwax.pt2 import load
+from lostwax.pt2.loading import load
 from lostwax.pte import dump
 from lostwax.pte.file.reader import read_file
 

@@ -26,7 +26,7 @@ from lostwax.ir.graph.delegate import find_delegates
 from lostwax.ir.graph.lookup import graph_modules
 from lostwax.ir.passes.journal import Journal
 from lostwax.ir.program import ExportedProgram, describe_stranger
-from lostwax.pt2 import load
+from lostwax.pt2.loading import load
 from lostwax.pte.executable import ExecutableProgram, plan_method
 from lostwax.pte.file.reader import File, read_file
 

@@ -8,15 +8,16 @@ torch's verifier passes on what it makes, and is not run. `from_torch` reads the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lostwax import collector
 from lostwax.fake import FakeTensor
 from lostwax.identity import ByIdentity
 from lostwax.interop.building import build_program
 from lostwax.interop.numbers import PeerNumbers
-from lostwax.interop.reading import read_program
 from lostwax.interop.values import PeerValues
 from lostwax.ir.passes.transforms.copies import SeparateWrites, lent_state, needs_copies
 from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gradients
@@ -43,7 +44,9 @@ def to_torch(
     """
     check_is_program(program, "to_torch")
     _warn_of_lost(program)
-    return build_program(*prepare(program), plain_names)
+    with ExitStack() as undo:
+        collector.pause(undo.callback)  # the first time loads half of torch
+        return build_program(*prepare(program), plain_names)
 
 
 def _warn_of_lost(program: ExportedProgram) -> None:
@@ -98,7 +101,11 @@ def from_torch(program: torch.export.ExportedProgram) -> ExportedProgram:
             f"from_torch takes torch's programs; this is {what}\n"
             f"  why: it makes a program of lostwax of one of torch's\n  instead: {fix}"
         )
-    return read_program(program)
+    from lostwax.interop.reading import read_program  # to_torch needs no reader
+
+    with ExitStack() as undo:
+        collector.pause(undo.callback)
+        return read_program(program)
 
 
 def _with_own_memory(state: Mapping[str, Any], replaced: Iterable[torch.Tensor]) -> dict[str, Any]:

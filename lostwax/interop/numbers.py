@@ -13,8 +13,7 @@ from typing import Any
 
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import Limits, limits_by_name
-from lostwax.pt2.graph.encode import bounds
-from lostwax.pt2.graph.spelling import SymbolWriter, settle, settle_number
+from lostwax.pt2.graph.spelling import SymbolWriter, bounds, settle, settle_number
 from lostwax.pt2.guards import example_sizes
 from lostwax.sym import BoolExpr, Expr, Size
 

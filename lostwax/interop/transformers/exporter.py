@@ -31,7 +31,8 @@ from lostwax.interop.transformers.conditions import note_conditions
 from lostwax.interop.transformers.containers import hold_all, register_caches
 from lostwax.ir.program import ExportedProgram
 from lostwax.location import warn
-from lostwax.pt2 import load, save
+from lostwax.pt2.loading import load
+from lostwax.pt2.saving import save
 from lostwax.pte.executable import ExecutableProgram
 from lostwax.undo.replace_files import replace_files
 

@@ -40,7 +40,7 @@ from lostwax.ops.traits import Trait
 from lostwax.pt2 import peer
 from lostwax.pt2.container.weights import device_json
 from lostwax.pt2.graph import metadata
-from lostwax.pt2.graph.spelling import SymbolWriter, as_recorded, settle, settle_number
+from lostwax.pt2.graph.spelling import SymbolWriter, as_recorded, bounds, settle, settle_number
 from lostwax.pt2.graph.targets import argument_names, name_of, unspeakable
 from lostwax.pt2.graph.treespec import namedtuple_fields, tree_text
 from lostwax.pt2.guards import Beside, example_sizes, guards_code, own_record
@@ -57,7 +57,6 @@ from lostwax.pt2.schema import (
     UNREAD,
 )
 from lostwax.sym import Expr
-from lostwax.sym.numbers.real import Real
 
 Json = dict[str, Any]
 _NUMBER = {"int": "as_sym_int", "float": "as_sym_float", "bool": "as_sym_bool"}
@@ -116,11 +115,6 @@ def _ranges(program: ExportedProgram, symbols: SymbolWriter) -> Json:
     limits |= dict.fromkeys(symbols.floats, (None, None))
     limits |= {name: bounds(e) for name, e in symbols.named.items() if e.unbacked}
     return {name: {"min_val": lo, "max_val": hi} for name, (lo, hi) in limits.items()}
-
-
-def bounds(value: Expr | Real) -> tuple[int | None, int | None]:
-    """What limits torch is fields of a number that it knows by a name alone."""
-    return value.env.bounds(value) if isinstance(value, Expr) else (None, None)
 
 
 # ------------------------------------------------------------------------------------------- graphs

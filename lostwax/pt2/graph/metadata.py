@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from lostwax.errors import LoadError, SaveError
-from lostwax.ir.decompose.decompose import Origin
 from lostwax.ir.graph.handles import HANDLE
 from lostwax.ir.graph.lookup import WHOLE
 from lostwax.pt2.graph.targets import name_of, target_named
@@ -52,6 +51,7 @@ def write(meta: dict[str, Any], lines: Lines) -> dict[str, str]:
         out["from_node"] = meta["from_node_text"]
     if meta.get(DECOMPOSED):  # our own: torch's reader passes over it
         origins = meta[DECOMPOSED]
+
         out[DECOMPOSED] = ";".join(f"{o.name},{name_of(o.target)}" for o in origins)
     if meta.get(WHOLE):  # our own, too
         out[WHOLE] = name_of(meta[WHOLE])
@@ -74,6 +74,8 @@ def read(given: dict[str, Any]) -> dict[str, Any]:
     if given.get("from_node"):
         out["from_node_text"] = str(given["from_node"])
     if given.get(DECOMPOSED):
+        from lostwax.ir.decompose.decompose import Origin  # few programs have been decomposed
+
         parts = [part.partition(",") for part in given[DECOMPOSED].split(";")]
         out[DECOMPOSED] = tuple(Origin(n, target_named(t)) for n, _, t in parts)
     if given.get(WHOLE):

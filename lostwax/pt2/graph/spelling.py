@@ -346,3 +346,8 @@ class DimNames:
 
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+def bounds(value: Expr | Real) -> tuple[int | None, int | None]:
+    """What limits torch is fields of a number that it knows by a name alone."""
+    return value.env.bounds(value) if isinstance(value, Expr) else (None, None)

@@ -12,7 +12,8 @@ they vary, and gradients. Where ours refuses a call, they are compared with eage
 
 "limit": torch raises, and does so on what it captures itself of the same calls, or only where
 gradients are recorded; or its gradients are other ones, and of its own capture, too. The text names
-the consumer and torch's words. "lenient": a consumer checks less. "checked": both refuse a call.
+the consumer and torch's words. "unsure": torch raises, and captures nothing itself to compare with;
+look at the texts. "lenient": a consumer checks less. "checked": both refuse a call.
 Exits with 1 if anything was wrong.
 """
 
@@ -23,11 +24,12 @@ import random
 import re
 import sys
 import warnings
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, redirect_stderr
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import torch
 import torch.utils._pytree as pytree
@@ -221,7 +223,7 @@ CONSUMERS: dict[str, Callable[[Any], Handed]] = {
 
 def judge(seed: int, kind: str) -> tuple[str, str]:
     """What becomes of a program: "right", "refused", "skipped", "checked", "told", "lenient",
-    "limit" or "wrong"; and a text."""
+    "limit", "unsure" or "wrong"; and a text."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return _judge(make_case(seed, kind))
@@ -276,12 +278,12 @@ def _judge(case: Case) -> tuple[str, str]:
             outcome, text = "limit", f"{text.split()[2][:-1]} as of torch's own capture"
         if outcome == "wrong":
             return "wrong", f"{name}: {text}"
-        if outcome == "limit":
-            limits.append(f"{name}: {text}")
+        if outcome in ("limit", "unsure"):
+            limits.append((outcome, f"{name}: {text}"))
         if outcome == "lenient":
             is_lenient = f"{name}: {text}"
     if limits:
-        return "limit", limits[0]
+        return max(limits, key=itemgetter(0))  # what is unsure, if anything is
     if is_lenient:
         return "lenient", is_lenient
     refused = [each.seen for each in ours if each.kind == "refused"]
@@ -351,9 +353,15 @@ LOST = {"backward of its own": "gradients", "members of an enumeration": "member
 
 
 def _explain(name: str, made: Any, program: Any, case: Case, text: str) -> tuple[str, str]:
-    """Is it torch's limit that a consumer raises? It is where the consumer does as we do if no
-    gradients are recorded, and where it raises, too, on what torch itself captures of the same
-    calls."""
+    """Whose limit is it that a consumer raises? It is torch's where it raises the same on what
+    torch itself captures, or where it does as we do if no gradients are recorded. It is ours where
+    torch's own capture of the module makes the call."""
+    first = _raised(name, made, replace(case, calls=case.calls[:1]))[0]
+    heard = [each for grad in (True, False) for each in _hear_own(name, made, case, grad)]
+    if _signature(text) in (_signature(each.text) for each in heard):
+        return "limit", f"of torch's own capture, too: {text}"
+    if first and any(each.is_module and each.with_gradients and not each.text for each in heard):
+        return "wrong", f"{text}; torch's own capture of the module makes the call"
     found = _raised(name, made, case, with_gradients=False)[1]
     if found:
         home = Handed(program)
@@ -364,10 +372,10 @@ def _explain(name: str, made: Any, program: Any, case: Case, text: str) -> tuple
             return "limit", f"only without gradients: {text}"
         if outcome == "wrong":
             return outcome, f"without gradients: {other}"
-    said = [_try_own(name, made, case, each)[0] for each in (True, False)]
-    if all(said) or _signature(text) in map(_signature, said):
-        return "limit", f"of torch's own capture, too: {text}; {said[0]}"
-    return "wrong", f"{text}; of torch's own capture: {said}"
+    programs = [each.text for each in heard if not each.is_module]
+    if programs and all(programs) and name != "module":
+        return "limit", f"{text}; of torch's own capture of it: {programs[0]}"
+    return "unsure", f"{text}; {next((each.text for each in heard), '')}"
 
 
 def _differs_so(
@@ -380,37 +388,62 @@ def _differs_so(
     if told is None:
         return False
     (ours, found), call, part = seen, int(told[1]), told[2]
-    for is_functional in (True, False):
-        own = _try_own(name, made, case, True, call + 1, is_functional)[1]
-        if len(own) > call and own[call].kind == "ran":
+    case = replace(case, calls=case.calls[: call + 1])
+    for own, is_module in _capture_own(made, case, True):
+        is_telling = not isinstance(own, str) and (is_module or name != "module")
+        seen_there = _raised(name, own, case)[1] if is_telling else []
+        if len(seen_there) > call and seen_there[call].kind == "ran":
             is_split = part == "buffers" and name == "unflattened"
-            if is_split and bool(_tell(ours[call], own[call], frozenset({"gradients"}))):
+            if is_split and bool(_tell(ours[call], seen_there[call], frozenset({"gradients"}))):
                 return True
-            if not _tell(found[call], own[call], frozenset()):
+            if not _tell(found[call], seen_there[call], frozenset()):
                 return True
     return False
 
 
-def _try_own(
-    name: str,
-    made: Any,
-    case: Case,
-    with_gradients: bool,
-    calls: int = 1,
-    is_functional: bool = True,
-) -> tuple[str, list[Told]]:
-    """What the consumer raises, and is seen to do, in the first calls of what torch captures of a
-    program in its hands."""
-    example, keeping = case.calls[0](), Handed(made)
-    try:
-        with nullcontext() if with_gradients else torch.no_grad():
-            own = torch.export.export(made.module(), tuple(example.args), example.kwargs)
-            own = own.run_decompositions() if is_functional else own  # as ours is
-        return _raised(name, own, replace(case, calls=case.calls[:calls]), with_gradients)
-    except Exception as error:  # of any class: whatever torch stumbles over
-        return _say(error), []
-    finally:
-        keeping.restore()
+class Heard(NamedTuple):
+    """What torch raises where a consumer has what torch itself captures; "" if nothing."""
+
+    text: str
+    is_module: bool
+    """Captures of the module, not of the program in its hands?"""
+    with_gradients: bool
+
+
+def _hear_own(name: str, made: Any, case: Case, with_gradients: bool) -> Iterator[Heard]:
+    case = replace(case, calls=case.calls[:1])
+    for own, is_module in _capture_own(made, case, with_gradients):
+        is_said = isinstance(own, str)
+        text = own if is_said else _raised(name, own, case, with_gradients)[0]
+        yield Heard(text, is_module, with_gradients)
+
+
+def _capture_own(made: Any, case: Case, with_gradients: bool) -> Iterator[tuple[Any, bool]]:
+    """What torch itself captures: of the module as it is written, else of the program in its hands;
+    and functional, as ours is. Or the words with which it refuses the module or takes its own
+    program no further. (Those with which it refuses our program are none of its own, nor is what it
+    captures of that another witness of what our program does.)"""
+    keeping = Handed(made)
+    for make, is_module in ((case.make, True), (case.make_exported, True), (made.module, False)):
+        example, own = case.calls[0](), None
+        try:
+            with (
+                nullcontext() if with_gradients else torch.no_grad(),
+                limit(60),
+                redirect_stderr(io.StringIO()),
+            ):
+                own = torch.export.export(make(), tuple(example.args), example.kwargs)
+                functional = own.run_decompositions()
+        except Exception as error:  # of any class: whatever torch stumbles over
+            if own is not None or is_module:
+                yield _say(error), is_module
+        else:
+            yield functional, is_module
+        finally:
+            keeping.restore()
+        if own is not None:
+            yield own, is_module
+            return
 
 
 def _raised(

@@ -26,9 +26,9 @@ from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.connection import wait
 from typing import Any, NamedTuple
 
-OUTCOMES = ("right", "refused", "skipped", "checked", "lenient", "told", "limit", "wrong")
+OUTCOMES = ("right", "refused", "skipped", "checked", "lenient", "told", "limit", "unsure", "wrong")
 _ALWAYS = ("right", "refused", "skipped", "wrong")
-_EXPLAINED = ("refused", "checked", "told", "limit")
+_EXPLAINED = ("refused", "checked", "told", "limit", "unsure")
 Judge = Callable[..., tuple[str, str]]
 _BETWEEN = 15
 """So many seconds lie between two lines of progress."""

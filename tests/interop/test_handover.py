@@ -14,6 +14,7 @@ import io
 import logging
 import operator
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -558,3 +559,55 @@ def test_the_fuzzer_judges_any_program(kind: str, seed: int, outcome: str) -> No
     """One whose module torch does not take, one that raises KeyboardInterrupt, and one whose calls
     leave its buffer a history."""
     assert handover.judge(seed, kind)[0] == outcome
+
+
+class Doubling(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+class Halving(torch.nn.Module):
+    """torch captures no `while` on data."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        while x.sum() > 1:
+            x = x / 2
+        return x
+
+
+def _judge_in_hands_that_raise(
+    make: Any, is_wanted: Any, monkeypatch: pytest.MonkeyPatch, consumer: str = "module"
+) -> str:
+    taken = handover.to_torch
+    handed: list[Any] = []
+
+    def hand_over(program: Any) -> Any:
+        handed.append(taken(program))
+        return handed[-1]
+
+    def take(made: Any) -> handover.Handed:
+        if is_wanted(made in handed):
+            raise RuntimeError("these hands take no such thing")
+        return handover.Handed(made)
+
+    monkeypatch.setattr(handover, "to_torch", hand_over)
+    monkeypatch.setattr(handover, "CONSUMERS", {"module": handover.Handed, consumer: take})
+    calls = [lambda: handover.Call([torch.ones(3)])]
+    return handover._judge(handover.Case("", make, make, calls))[0]  # type: ignore[arg-type]
+
+
+def test_what_torch_does_with_its_own_capture_is_no_limit_of_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judge = partial(_judge_in_hands_that_raise, monkeypatch=monkeypatch)
+    assert judge(Doubling, lambda is_ours: False) == "right"
+    assert judge(Doubling, lambda is_ours: True) == "limit"
+    assert judge(Doubling, lambda is_ours: is_ours) == "wrong"
+
+
+def test_where_torch_captures_nothing_the_judge_is_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it captures of our program says what torch takes, but not whether ours is sound."""
+    judge = partial(_judge_in_hands_that_raise, Halving, monkeypatch=monkeypatch)
+    assert judge(lambda is_ours: is_ours) == "unsure"
+    assert judge(lambda is_ours: is_ours, consumer="saved") == "unsure"
+    assert judge(lambda is_ours: True, consumer="saved") == "limit"

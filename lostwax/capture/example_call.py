@@ -395,6 +395,14 @@ class PlainCall:
         """The results as the program has them."""
         return outputs
 
+    def list_whole(self) -> Iterable[tuple[int, torch.Tensor]]:
+        """What the module is called with that is cut, by the index of the input."""
+        return ()
+
+    def add_result(self, index: int, tensor: torch.Tensor) -> torch.Tensor:
+        """One more result, as the program has it."""
+        return tensor
+
     def cut_example(self, args: Any, kwargs: Any) -> Any:
         """The call that was captured, of plain tensors, as files can have it."""
         return args, kwargs

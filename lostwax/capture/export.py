@@ -244,12 +244,14 @@ def _capture_and_compare(request: Request, attempt: Attempt) -> ExportedProgram:
 class Capture:
     """One capture of one call."""
 
+    differentiates = False  # gradients of DTensors, too
+
     def __init__(self, request: Request, attempt: Attempt) -> None:
         mod, args, kwargs = request.mod, request.args, request.kwargs
         self.call = mod
         self.args, self.kwargs = args, kwargs
         self.root = find_root_module(mod)
-        self.state = ModuleState(self.root)
+        self.state = ModuleState(self.root, self.differentiates)
         self.calls = PreservedCalls(self.state.places, request.preserved)
         provenance = Provenance(self.state.paths, self.calls if request.preserved else None)
         self.tracer = Tracer(provenance, keep=request.keep, tracked=attempt.tracked)
@@ -268,7 +270,7 @@ class Capture:
         self.names = flat_names(tops, args, kwargs)
         paths = partial(call_paths, self.in_spec, self.argument_names)
         check_leaves(self.leaves, "the input ", paths)
-        self.boundary = placements.describe_call(self.leaves, paths)
+        self.boundary = placements.describe_call(self.leaves, paths, self.differentiates)
         self.leaves = self.boundary.shards
         assert self.tracer.shape_env is not None
         self.env = self.tracer.shape_env
@@ -541,10 +543,8 @@ class Capture:
     def _note_asked(self, module: torch.fx.GraphModule) -> Settings:
         """How torch was set, and what code was told that asked whether it is exported."""
         told, asked = self.attempt.tells_exporting, (*self.tracer.asked_exporting,)
-        sharding = self.boundary.make_table(self.state.wrappers)
-        groups = placements.find_groups(module, self.boundary.meshes)
         noted = self.settings._replace(exporting=told, asked=asked)
-        return noted._replace(groups=groups, sharding=sharding)
+        return placements.note_sharding(noted, module, self.boundary, self.state.wrappers)
 
     def _sort_guards(self) -> SortedGuards:
         unnamed = self.symbols.unnamed if self.symbols else frozenset()

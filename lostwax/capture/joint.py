@@ -7,7 +7,7 @@ gradients) while the tracer still records. Must not know derivatives: autograd d
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import torch
@@ -20,14 +20,17 @@ from lostwax.capture.export import Capture
 from lostwax.capture.request import Request
 from lostwax.capture.shapes.collect import DynamicShapes
 from lostwax.capture.shapes.marks import find_attached_spec
-from lostwax.capture.shapes.spec import Spec, resolve_spec
+from lostwax.capture.shapes.spec import Spec
 from lostwax.capture.state.root_module import forward_of
 from lostwax.capture.steps.provenance import OtherLine, Provenance, StepPlace, new_place
 from lostwax.capture.threads import one_at_a_time
 from lostwax.errors import JointError
 from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.identity import ByIdentity
+from lostwax.ir.data import SHARD
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths
+from lostwax.ir.shards import is_dtensor
 from lostwax.ir.signature import OutputKind
 from lostwax.ir.text import type_text
 from lostwax.ir.trace.log import Value
@@ -81,7 +84,7 @@ def export_joint(
     dynamic_shapes = find_attached_spec(forward_of(mod), dynamic_shapes)
     spec = None
     if dynamic_shapes is not None:
-        spec = resolve_spec(dynamic_shapes, mod, call_args, call_kwargs, ())
+        spec = Request(mod, call_args, call_kwargs).read_shapes(dynamic_shapes, ())
     with one_at_a_time, torch.enable_grad():
         joint = _JointCapture(mod, call_args, call_kwargs, spec)
         joint.loss, joint.loss_index, joint.takes_tangents = loss, loss_index, tangents
@@ -91,6 +94,7 @@ def export_joint(
 class _JointCapture(Capture):
     """One capture of forward and backward."""
 
+    differentiates = True
     loss: Callable[[Any], torch.Tensor] | None = None
     loss_index: int | None = None
     takes_tangents = False
@@ -116,7 +120,7 @@ class _JointCapture(Capture):
             tangents = self._add_tangents(roots)
         else:
             roots, tangents = [self._find_loss(leaves, list(leaf_paths(spec, "result")))], None
-        self._differentiate(roots, tangents)
+        self._differentiate(roots, tangents, len(leaves))
         return result
 
     # ---- what is differentiated
@@ -151,6 +155,11 @@ class _JointCapture(Capture):
         """Add an input for the incoming gradient of each result."""
         found = []
         for i, result in enumerate(roots):
+            if is_dtensor(result):
+                raise JointError(
+                    "a result is a DTensor, and its incoming gradient may be cut in many ways\n"
+                    "  instead: loss=lambda result: ..., or return result.full_tensor()"
+                )
             fake = self.tracer.adopt(result).fake_type
             made = new_fake(self.tracer, TensorType(fake.size, fake.dtype, fake.device))
             self.inputs.add_input(made, f"{TANGENTS}_{i}")
@@ -162,14 +171,17 @@ class _JointCapture(Capture):
         return [t.clone(memory_format=torch.contiguous_format) for t in found]
 
     def _differentiate(
-        self, roots: list[torch.Tensor], tangents: list[torch.Tensor] | None
+        self, roots: list[torch.Tensor], tangents: list[torch.Tensor] | None, results: int
     ) -> None:
         targets: list[tuple[tuple[OutputKind, str | None], torch.Tensor]] = []
         for slot, fake in self.inputs.slots:
             if slot.kind == "parameter" and slot.tensor.requires_grad:
                 targets.append(((OutputKind.GRADIENT_TO_PARAMETER, slot.name), fake))
-        for _, name, leaf in self.inputs.own_inputs():
-            if isinstance(leaf, FakeTensor) and leaf.requires_grad:
+        whole = dict(self.boundary.list_whole())
+        targets += self._list_whole_parameters()
+        for i, name, leaf in self.inputs.own_inputs():
+            leaf = whole.get(i, leaf)
+            if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
                 targets.append(((OutputKind.GRADIENT_TO_USER_INPUT, name), leaf))
         if not targets:
             _refuse("no parameter and no input requires a gradient")
@@ -180,9 +192,19 @@ class _JointCapture(Capture):
         seen: set[Value] = set()
         for (kind, _), gradient in zip(targets, found, strict=True):
             if gradient is not None:
+                gradient = self.boundary.add_result(results + len(self.gradients), gradient)
                 self.gradients.append((kind, self._make_distinct(gradient, seen)))
         if not self.gradients:
             _refuse("all gradients are undefined")
+
+    def _list_whole_parameters(self) -> Iterator[tuple[tuple[OutputKind, str | None], Any]]:
+        """The DTensors among the parameters, by the names of their shards."""
+        names = {name: slot.name for slot, _ in self.inputs.slots for name in slot.names}
+        found: ByIdentity[torch.Tensor, str] = ByIdentity()
+        for path, whole in self.state.fake_wrappers.items():
+            if whole.requires_grad and whole not in found:
+                found[whole] = names[f"{path}.{SHARD}"]
+                yield (OutputKind.GRADIENT_TO_PARAMETER, found[whole]), whole
 
     def _make_distinct(self, gradient: torch.Tensor, seen: set[Value]) -> torch.Tensor:
         """Make each gradient a node of its own, so that its name says whose it is."""

@@ -367,8 +367,10 @@ def is_foreign(cls: Any) -> bool:
 def leave_to_class(mode: FakeTensorMode, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """A tensor of a class that handles operators itself gets its chance first. It sees the parts of
     composite operators, as in eager, where C++ takes these apart before."""
-    if mode.shape_env is None or func.__class__ is not OpOverload or not is_composite(func):
+    if mode.shape_env is None or func.__class__ is not OpOverload:
         return NotImplemented
+    if not is_composite(func):
+        return mode.track_foreign(func, args, kwargs)
     return mode.reenter(partial(func._op_dk, _COMPOSITE), args, kwargs)
 
 

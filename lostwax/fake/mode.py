@@ -218,6 +218,13 @@ class FakeTensorMode(TorchDispatchMode):
             return self.in_autograd(fallback.run_or_specialize, self, func, args, kwargs)
         return self.in_autograd(self.reenter, func, args, kwargs)
 
+    def track_foreign(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Leave a call to the class of an argument; if gradients are on, by way of autograd, which
+        sees the whole tensors."""
+        if self._in_autograd or not is_grad_enabled() or not self.entered:
+            return NotImplemented
+        return self.in_autograd(self.reenter, func, args, kwargs)
+
     def in_autograd(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call something whose operators go by way of autograd."""
         before, self._in_autograd = self._in_autograd, True

@@ -77,6 +77,10 @@ class Layout(NamedTuple):
     """Of the whole tensor. None if all shards are alike, so that one says it."""
 
 
+SHARD = "_local_tensor"
+"""The last part of the name of a parameter that is a shard; before it is that of the whole."""
+
+
 class Sharding(NamedTuple):
     """Which tensors of a program are shards, and how these were cut: a table of placements."""
 
@@ -86,7 +90,7 @@ class Sharding(NamedTuple):
     inputs: tuple[tuple[int, Layout], ...] = ()
     """By the index of the input."""
     results: tuple[tuple[int, Layout], ...] = ()
-    """By the index of the result."""
+    """By the index of the result; gradients come last."""
 
 
 class Settings(NamedTuple):

@@ -26,6 +26,7 @@ from lostwax.capture.patches.swap import CodeSwap
 from lostwax.capture.threads import is_capturing, running
 from lostwax.capture.trace.gradient_reach import can_have_gradient
 from lostwax.capture.trace.gradient_steps import attach_gradient, wants_gradient
+from lostwax.capture.trace.refusals import refuse_gradients_of_class
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake.convert import AutogradResult
@@ -507,6 +508,7 @@ class _Backward:
         given: list[Value] = []
         for i, output in enumerate(outputs):
             if i in followed:
+                refuse_gradients_of_class(self.cls.__name__, [output])
                 grads.append(new_fake(self.tracer, self.tracer.adopt(output).fake_type))
                 given.append(self.tracer.add_input(grads[-1]).value)
             elif isinstance(output, torch.Tensor):

@@ -33,7 +33,9 @@ class CutCall(PlainCall):
 
     meshes: list[Any]
 
-    def __init__(self, leaves: list[Any], list_paths: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self, leaves: list[Any], list_paths: Callable[[], Iterable[str]], differentiates: bool
+    ) -> None:
         self.given = {i: leaf for i, leaf in enumerate(leaves) if is_dtensor(leaf)}
         paths = [*list_paths()] if self.given else []
         self.shards = [leaf._local_tensor if i in self.given else leaf
@@ -41,15 +43,17 @@ class CutCall(PlainCall):
         self.meshes = []
         self._known: list[Mesh] = []
         for i, leaf in self.given.items():
-            if leaf.requires_grad and torch.is_grad_enabled():
+            if leaf.requires_grad and torch.is_grad_enabled() and not differentiates:
                 raise CaptureError(
                     f"the input {paths[i]} is a DTensor that requires gradients.\n"
                     "  why: a program has its shard, and gradients of shards are not recorded\n"
-                    f"  instead: {paths[i]}.detach(), or export it under torch.no_grad()"
+                    f"  instead: {paths[i]}.detach(), or export it under torch.no_grad(); "
+                    "lostwax.export_joint records them"
                 )
         layouts = {i: self._describe(x, f"the input {paths[i]}") for i, x in self.given.items()}
         self.inputs = {i: self._shorten(self.given[i], each) for i, each in layouts.items()}
         self.results: dict[int, Layout] = {}
+        self._whole: dict[int, Any] = {}
 
     def wrap(self, leaves: list[Any]) -> list[Any]:
         """DTensors around the fakes of shards."""
@@ -63,16 +67,29 @@ class CutCall(PlainCall):
                 its = self._wrap(given, leaves[i], self.inputs[i])
                 made[leaves[i]] = given, its
             found[i] = its
+        self._whole = {i: found[i] for i in self.given}
         return found
 
+    def list_whole(self) -> Iterable[tuple[int, torch.Tensor]]:
+        return self._whole.items()
+
+    def add_result(self, index: int, tensor: torch.Tensor) -> torch.Tensor:
+        if not is_dtensor(tensor):
+            return tensor
+        found: Any = tensor
+        what = "a gradient"
+        self.results[index] = self._shorten(found, self._describe(found, what), what)
+        return found._local_tensor  # type: ignore[no-any-return]
+
     def unwrap(self, outputs: list[Any]) -> list[Any]:
-        self.results = {}
+        count = len(outputs)  # after these come gradients
+        self.results = {i: layout for i, layout in self.results.items() if i >= count}
         found = list(outputs)
         for i, each in enumerate(outputs):
             if is_dtensor(each):
                 what = f"the result {i}" if len(outputs) > 1 else "the result"
                 self.results[i] = self._shorten(each, self._describe(each, what), what)
-                found[i] = each.to_local() if torch.is_grad_enabled() else each._local_tensor
+                found[i] = each._local_tensor
         return found
 
     def make_table(self, state: Mapping[str, Any]) -> Sharding | None:

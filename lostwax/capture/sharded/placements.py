@@ -9,7 +9,7 @@ has.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -21,18 +21,20 @@ from lostwax.capture.example_call import PlainCall
 from lostwax.capture.patches.swap import CodeSwap, CodeSwaps
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.write import flatten
-from lostwax.ir.data import Group
+from lostwax.ir.data import Settings
 from lostwax.ops.shapes import hint
 from lostwax.undo.undo import Undo
 
 
-def describe_call(leaves: list[Any], list_paths: Callable[[], Iterable[str]]) -> PlainCall:
+def describe_call(
+    leaves: list[Any], list_paths: Callable[[], Iterable[str]], differentiates: bool
+) -> PlainCall:
     """What of a call is cut."""
     if sys.modules.get("torch.distributed.tensor") is None:
         return PlainCall(leaves)
     from lostwax.capture.sharded.boundary import CutCall
 
-    return CutCall(leaves, list_paths)
+    return CutCall(leaves, list_paths, differentiates)
 
 
 def apply(undo: Undo) -> None:
@@ -51,14 +53,17 @@ def apply(undo: Undo) -> None:
     _swaps[0].apply(undo)
 
 
-def find_groups(module: GraphModule, meshes: Iterable[Any]) -> tuple[Group, ...]:
-    """The process groups that a program counts on: those that its graph names, and those of the
-    meshes over which its tensors are cut."""
+def note_sharding(
+    settings: Settings, module: GraphModule, call: PlainCall, state: Mapping[str, Any]
+) -> Settings:
+    """The settings of a program, with the process groups that it counts on (those that its graph
+    names, and those of the meshes over which its tensors are cut) and its table of placements."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return ()
+        return settings
     from lostwax.ir.run.conditions.groups import list_groups
 
-    return list_groups(module, meshes)
+    sharding = call.make_table(state)
+    return settings._replace(groups=list_groups(module, call.meshes), sharding=sharding)
 
 
 def _list_swaps(propagator: Any) -> list[CodeSwap]:

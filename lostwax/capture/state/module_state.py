@@ -65,7 +65,8 @@ class KeptTensor(NamedTuple):
 class ModuleState:
     """The parameters and buffers of a module. A tied one is one slot."""
 
-    def __init__(self, root: nn.Module) -> None:
+    def __init__(self, root: nn.Module, differentiates: bool = False) -> None:
+        """`differentiates`: gradients of DTensors are recorded, too."""
         self.root = root
         self.paths: dict[int, str] = {}
         """The first path of each module, by the module's id."""
@@ -96,13 +97,20 @@ class ModuleState:
             self._refuse_scripted()
         left = list(self._wrappers.items())
         for path, (wrapper, is_apart) in left:
-            parts = _take_apart(path, wrapper)
+            parts = _take_apart(path, wrapper, differentiates)
             known = len(self._wrappers)
-            self._collect_slots(buffers, "buffer", path, parts, parts if is_apart else ())
+            if wrapper.requires_grad and differentiates:
+                self._collect_slots(parameters, "parameter", path, parts, ())
+            else:
+                self._collect_slots(buffers, "buffer", path, parts, parts if is_apart else ())
             left += list(self._wrappers.items())[known:]
         self.slots = [*parameters.values(), *buffers.values()]
         self.parameters = len(parameters)
         """How many of the slots are parameters; these come first."""
+        for slot in self.slots[: self.parameters]:
+            if not isinstance(slot.tensor, nn.Parameter):  # a shard of one
+                whole = nn.Parameter(slot.tensor)
+                self.persistent.update(dict.fromkeys(slot.names, whole))
         self._saved: Snapshot | None = None
 
     def _refuse_scripted(self) -> NoReturn:
@@ -140,6 +148,11 @@ class ModuleState:
                     self.non_persistent[path] = tensor
                 else:
                     persistent[path] = tensor
+
+    @property
+    def fake_wrappers(self) -> dict[str, torch.Tensor]:
+        """What stands in their places while the module is captured."""
+        return self._fake_wrappers
 
     @property
     def wrappers(self) -> dict[str, torch.Tensor]:
@@ -406,13 +419,17 @@ def _scripted_error(module: nn.Module, what: str, do: str) -> CaptureError:
     )
 
 
-def _take_apart(path: str, wrapper: Any) -> dict[str, torch.Tensor]:
+def _take_apart(path: str, wrapper: Any, differentiates: bool) -> dict[str, torch.Tensor]:
     """The tensors that a tensor of a class of its own is made of."""
-    if wrapper.requires_grad and torch.is_grad_enabled():
+    from lostwax.ir.shards import is_dtensor
+
+    is_shard = is_dtensor(wrapper)
+    if wrapper.requires_grad and torch.is_grad_enabled() and not (is_shard and differentiates):
+        joint = "; lostwax.export_joint records gradients of DTensors" * is_shard
         raise CaptureError(
             f"{path} is a {type(wrapper).__name__}, which is made of other tensors, and requires "
             "gradients.\n  why: a program has the tensors that it is made of, as buffers\n"
-            "  instead: module.requires_grad_(False), or export it under torch.no_grad()"
+            f"  instead: module.requires_grad_(False), or export it under torch.no_grad(){joint}"
         )
     found = {name: getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]}
     return {name: part for name, part in found.items() if isinstance(part, torch.Tensor)}

@@ -31,6 +31,7 @@ from lostwax.errors import (
     asks_data,
     find_own_error,
 )
+from lostwax.fake.fallback import is_foreign
 from lostwax.fake.refusals import other_class_error
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor, has_symbol
@@ -323,3 +324,16 @@ def _raised_at(error: BaseException) -> Location | str:
         if is_user_code(code):
             found = Location(code.co_filename, at.tb_lineno, code.co_name)
     return found
+
+
+def refuse_gradients_of_class(what: str, outputs: Sequence[Any]) -> None:
+    """Refuse results of a class that handles operators itself, as gradients flow through them."""
+    for each in outputs:
+        if is_foreign(type(each)):
+            kind = type(each).__name__
+            raise CaptureError.here(
+                f"{what} makes a {kind} that gradients flow through",
+                why=f"a program has what is inside of a {kind}, whose gradients are others",
+                instead="export it under torch.no_grad(), or with lostwax.export_joint, which "
+                "records the backward",
+            )

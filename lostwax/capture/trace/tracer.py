@@ -33,6 +33,7 @@ from lostwax.capture.trace.record import record_known_view
 from lostwax.capture.trace.regions import KeepsBothWays, OpenScope, Regions
 from lostwax.capture.trace.saved_tensors import SavedTensors
 from lostwax.capture.trace.single_step_composites import Composites, Kept, show_sharing
+from lostwax.classes import list_nested
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake import autocast, data, fallback
 from lostwax.fake.devices import public_device_of
@@ -200,6 +201,13 @@ class Tracer(Recorder):
             values = [*args, *kwargs.values()] if kwargs else args
             refusals.hold_sizes_of_failed(self.shape_env, error, values)
             raise
+
+    def track_foreign(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        out = super().track_foreign(func, args, kwargs)
+        if not self.gradients.stay_inside:
+            flows = [each for each in list_nested([out], torch.Tensor) if each.requires_grad]
+            refusals.refuse_gradients_of_class(str(func), flows)
+        return out
 
     def _record(self, func: Any, args: Any, kwargs: dict[str, Any] | None) -> Any:
         if self.saved is None:

@@ -18,7 +18,7 @@ from torch.fx import GraphModule
 from lostwax.errors import InputValueError, NotPickledError
 from lostwax.errors.tracebacks import CALL_ERRORS, leave_out_own_frames
 from lostwax.fake import FakeTensor
-from lostwax.ir.data import Program
+from lostwax.ir.data import SHARD, Program
 from lostwax.ir.graph.effects import has_effect
 from lostwax.ir.graph.lookup import all_nodes
 from lostwax.ir.ranges import limits_by_name
@@ -575,12 +575,15 @@ def make_rebuild(program: Program, convention: Convention) -> Callable[[Sequence
     inputs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
     paths = {s.arg.name: x.path for s, x in zip(inputs, convention.leaves, strict=True)}
 
+    sharding = None if program.settings is None else program.settings.sharding
+    whole = {f"{n}.{SHARD}": n for n, _ in (sharding.state if sharding is not None else ())}
+
     def joint(values: Sequence[Any]) -> JointResult:
         parameters, others = GRADIENTS
         pairs = list(zip(specs, values, strict=True))
         return JointResult(
             rebuild(values[:count]),
-            {str(s.target): v for s, v in pairs if s.kind is parameters},
+            {whole.get(str(s.target), str(s.target)): v for s, v in pairs if s.kind is parameters},
             {paths[str(s.target)]: v for s, v in pairs if s.kind is others},
         )
 

@@ -39,7 +39,7 @@ from lostwax.capture.heap.cached import CALL_BEFORE, ResultCache
 from lostwax.capture.heap.holders import MISSING, Content, TensorAttributes
 from lostwax.capture.heap.moment import ChangedPlace, Changes, NotRestorableError
 from lostwax.capture.python.module_hooks import find_kept
-from lostwax.capture.python.one_of import check_receiver, settle
+from lostwax.capture.python.one_of import settle
 from lostwax.capture.trace.gradient_steps import pass_gradient_through
 from lostwax.capture.trace.refusals import refuse_symbol
 from lostwax.capture.trace.tracer import Tracer
@@ -280,7 +280,6 @@ class Choice:
             raise BranchesDiffer(self._frame.f_code, at, self._where, error, variable) from None
         results = self._append(merging)
         self._given = {name: build(results) for name, build in variables.items()}
-        check_receiver(self._given.get(RESULT), self._frame)
         for place, content in places:
             place.write(content(results))
         vars(merging).clear()  # its ways to build a value hold it

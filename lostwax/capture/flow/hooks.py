@@ -161,13 +161,29 @@ class CaptureHooks(Hooks):
         found = [*values.values(), *args[1:], None]
         return found[int(place)]
 
+    def begin(self, function: Any) -> Any:
+        """What is called next, of which the function that runs looks at what it returns."""
+        if threads.is_capturing():
+            threads.running[-1].calls.begin(sys._getframe(1), function)
+        return function
+
     def receive(self, value: Any, name: str | None, place: Any) -> Any:
         """What a call has returned, which a variable gets."""
-        check_received(value, sys._getframe(1), name, place)
+        if threads.is_capturing():
+            threads.running[-1].calls.receive(sys._getframe(1), value)
+            check_received(value, sys._getframe(1), name, place)
         return value
 
     def receive_option(self, value: Any) -> Any:
         """The same, where a variable gets it that may be one of several values."""
+        if threads.is_capturing():
+            threads.running[-1].calls.receive(sys._getframe(1), value)
+        return value
+
+    def hand_back(self, value: Any) -> Any:
+        """What a function returns that has such variables."""
+        if threads.is_capturing():
+            threads.running[-1].calls.hand_back(sys._getframe(1), value)
         return value
 
     def find_option(self, value: Any, most: int) -> Any:

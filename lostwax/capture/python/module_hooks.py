@@ -43,8 +43,8 @@ def find_kept(frame: FrameType) -> KeptByHook | None:
     if caller is None or not any(caller.f_code is each for each in _CALLING):
         return None
     names: Mapping[str, Any] = caller.f_locals
-    code = _find_code(names.get("hook"))
-    if code is None or _identity_of(code) != _identity_of(frame.f_code):  # it is `forward`
+    code = read_code(names.get("hook"))
+    if code is None or identity_of(code) != identity_of(frame.f_code):  # it is `forward`
         return None
     module, number = names["self"], names.get("hook_id")
     if number in module._forward_pre_hooks or number in _of_modules._global_forward_pre_hooks:
@@ -56,7 +56,7 @@ def find_kept(frame: FrameType) -> KeptByHook | None:
     return None
 
 
-def _find_code(function: Any) -> CodeType | None:
+def read_code(function: Any) -> CodeType | None:
     """The code that runs when something is called."""
     while isinstance(function, partial):
         function = function.func
@@ -67,6 +67,6 @@ def _find_code(function: Any) -> CodeType | None:
     return function.__code__ if isinstance(function, FunctionType) else None
 
 
-def _identity_of(code: CodeType) -> tuple[str, int, str]:
+def identity_of(code: CodeType) -> tuple[str, int, str]:
     """Which function it is, whatever was put into it."""
     return code.co_filename, code.co_firstlineno, code.co_name

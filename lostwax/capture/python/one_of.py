@@ -22,7 +22,6 @@ from lostwax.fake.symbolic.node import unwrap
 from lostwax.location import is_own_file
 from lostwax.sym import known
 
-_MODULES = sys.modules[torch.nn.Module.__module__].__file__
 Holders = Sequence[tuple[CodeType, Mapping[str, int]]]
 """Functions that run, innermost first, with their variables that hold such a thing, and of how many
 options."""
@@ -104,35 +103,12 @@ def check_received(value: Any, frame: FrameType, name: str | None, place: Any) -
     """A call has returned this, and a variable of a function gets it, which does not expect one of
     several values. None: it has no variable yet."""
     if type(value) is OneOf:
-        code = _find_function(frame)
+        code = find_function(frame)
         names = {} if name is None else {name: len(value._lw_options)}
         raise value._lw_asked([(code, names)], value._lw_refuse, place if name is None else None)
 
 
-def check_receiver(value: Any, frame: FrameType) -> None:
-    """A function returns this: if it is one of several values, who has called it must look at
-    that."""
-    if type(value) is not OneOf:
-        return
-    calling = frame.f_back
-    while calling is not None and _passes_result_on(calling.f_code):
-        calling = calling.f_back
-    if calling is None or calling.f_code.co_name == ROOT:
-        return
-    if not {"receive", "receive_option"} & {*calling.f_code.co_names}:
-        raise value._lw_asked([(_find_function(calling), {})], value._lw_refuse)
-
-
-ROOT = "call_watched"
-"""The function of ours that calls what is exported."""
-
-
-def _passes_result_on(code: CodeType) -> bool:
-    is_call = code.co_filename == _MODULES and code.co_name in ("_call_impl", "_wrapped_call_impl")
-    return is_call or (is_own_file(code.co_filename) and code.co_name != ROOT)
-
-
-def _find_function(frame: FrameType) -> CodeType:
+def find_function(frame: FrameType) -> CodeType:
     """The function in which a comprehension stands, if it is one with a frame of its own."""
     around = frame.f_back
     while around is not None and frame.f_code.co_name.endswith(("comp>", "genexpr>")):

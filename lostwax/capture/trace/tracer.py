@@ -22,6 +22,7 @@ from lostwax.capture.aliasing import storage
 from lostwax.capture.aliasing.input_layouts import LayoutAssumptions
 from lostwax.capture.aliasing.maybe_views import MaybeViews
 from lostwax.capture.aliasing.sharing import TensorSharing
+from lostwax.capture.python.returning import CallsInProgress
 from lostwax.capture.steps.provenance import OtherLine, Provenance, StepPlace, operator_in_progress
 from lostwax.capture.trace import refusals
 from lostwax.capture.trace.dispatch import PLAN_CACHE, PLANS, is_composite_view, plan, plan_whole
@@ -139,6 +140,7 @@ class Tracer(Recorder):
         self.gradients = CaptureGradients()
         self.outside = OutsideTensors(self)
         self.regions = Regions()
+        self.calls = CallsInProgress()
         self.addresses = set[int]()
         """The addresses of objects that the user's code has asked for."""
         self.tells_exporting = True

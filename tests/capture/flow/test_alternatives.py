@@ -13,7 +13,7 @@ import torch
 
 import lostwax
 from lostwax.errors import CaptureError
-from tests.capture.flow import alternatives, alternatives_in_loops
+from tests.capture.flow import alternatives, alternatives_in_loops, alternatives_returned
 
 CALLS = (
     torch.tensor([1.0, 2.0, -3.0, 4.0]),
@@ -26,8 +26,8 @@ CALLS = (
 @pytest.mark.parametrize("example", [0, 1])
 @pytest.mark.parametrize(
     "function",
-    [*alternatives.CAPTURED, *alternatives_in_loops.CAPTURED],
-    ids=lambda each: each.__name__,
+    [*alternatives.CAPTURED, *alternatives_in_loops.CAPTURED, *alternatives_returned.CAPTURED],
+    ids=lambda each: getattr(each, "__name__", type(each).__name__),
 )
 def test_each_way_equals_eager(function: Any, example: int) -> None:
     run = lostwax.export(function, (CALLS[example].clone(),)).module()
@@ -57,6 +57,17 @@ def test_what_others_would_have_is_refused(function: Any) -> None:
         lostwax.export(function, (CALLS[0],))
     assert "alternatives.py:" in str(error.value)
     alternatives.FOUND = None
+
+
+@pytest.mark.parametrize(
+    "function",
+    alternatives_returned.REFUSED,
+    ids=lambda each: getattr(each, "__name__", type(each).__name__),
+)
+def test_whoever_does_not_look_at_what_is_returned_is_not_given_it(function: Any) -> None:
+    with pytest.raises(CaptureError, match="the two sides of an `if` on data") as error:
+        lostwax.export(function, (CALLS[0],))
+    assert "alternatives_returned.py:" in str(error.value)
 
 
 @pytest.mark.parametrize("function", alternatives_in_loops.REFUSED, ids=lambda each: each.__name__)

@@ -36,7 +36,7 @@ def find_nonlocal(function: ast.FunctionDef) -> Names:
     return frozenset(name for node in found for name in node.names)
 
 
-def _lists_variables(block: Iterable[ast.AST]) -> bool:
+def lists_variables(block: Iterable[ast.AST]) -> bool:
     """May it read variables by names that are not in the code?"""
     nodes = [node for each in block for node in ast.walk(each)]
     named = {node.id for node in nodes if isinstance(node, ast.Name)}
@@ -53,7 +53,7 @@ class _Liveness:
         self._function = function
         self._around = find_nonlocal(function)
         self.captured = find_captured(function.body) | self._around
-        lists = _lists_variables(function.body)
+        lists = lists_variables(function.body)
         self._all = frozenset(find_stored(function.body)) if lists else NONE
 
     def go_through(self, block: Sequence[ast.stmt], after: Names, always: Names = NONE) -> Names:
@@ -96,7 +96,7 @@ class _Liveness:
         """The names that these read; all, if they list the function's variables."""
         parts = [*parts]
         found = frozenset(find_loads(parts))
-        return found | self._all if self._all and _lists_variables(parts) else found
+        return found | self._all if self._all and lists_variables(parts) else found
 
     def _go_through_loop(self, loop: LoopStatement, after: Names, always: Names) -> Names:
         stop = frozenset([loop.stop] if loop.stop else [])

@@ -30,6 +30,7 @@ from lostwax.capture.flow.rewriting.exits import (
     locate_all,
     map_blocks,
 )
+from lostwax.capture.flow.rewriting.liveness import lists_variables
 from lostwax.capture.flow.rewriting.names import OPTION, PART, TRUTH
 from lostwax.capture.flow.rewriting.picks import halve, place_of
 from lostwax.capture.flow.rewriting.scopes import COMPREHENSIONS, SCOPES, walk_own
@@ -42,16 +43,44 @@ _INNER = (*SCOPES, *COMPREHENSIONS)
 def write_for_options(function: ast.FunctionDef, variables: Mapping[str, int]) -> None:
     """Write the statements of a function that read these variables once for each of so many
     options."""
+    if lists_variables(function.body):
+        raise NotRewritable("it looks at its own variables by their names")
     for name in variables:
         if _is_shared(function, name):
             raise NotRewritable(f"a function, a comprehension or a module has {name}, too")
     function.body = _PerOption(variables).go_through(function.body)
 
 
+def add_copies(function: ast.FunctionDef, variables: Mapping[str, int]) -> dict[str, int]:
+    """These variables, and those that get what is in one of them."""
+    found = dict(variables)
+    copies = [
+        (target.id, node.value.id)
+        for node in walk_own(function)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]
+    before = 0
+    while before < len(found):
+        before = len(found)
+        for name, of in copies:
+            if of in found:
+                found[name] = max(found[of], found.get(name, 0))
+    return found
+
+
 def receive_results(function: ast.FunctionDef, apart: Mapping[str, int]) -> None:
     """Let a hook see what calls return, where these variables do not get it: it may be one thing or
     another."""
     function.body = _Receiving(apart).go_through(function.body)
+
+
+def hand_back_results(function: ast.FunctionDef) -> None:
+    """Let a hook see what the function returns."""
+    for node in walk_own(function):
+        if isinstance(node, ast.Return) and node.value is not None:
+            node.value = locate(hook("hand_back", node.value), node.value)
 
 
 def _is_shared(function: ast.FunctionDef, name: str) -> bool:
@@ -251,11 +280,14 @@ class _Wrapping(ast.NodeTransformer):
     def visit_Call(self, node: Any) -> ast.expr:
         name = getattr(node, "receiver", None)
         self.generic_visit(node)
+        if not hasattr(node, "lineno"):  # it is none of the user's
+            return node  # type: ignore[no-any-return]
         function: Any = node.func
         if isinstance(function, ast.Attribute) and is_hook(
             ast.Call(function, [], []), function.attr
         ):
             return node  # type: ignore[no-any-return]
+        node.func = locate(hook("begin", function), function)
         if name in self._apart:
             return locate(hook("receive_option", node), node)  # type: ignore[no-any-return]
         return locate(hook("receive", node, ast.Constant(name), ast.Constant(_place(node))), node)  # type: ignore[no-any-return]

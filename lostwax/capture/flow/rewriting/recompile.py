@@ -25,7 +25,12 @@ from lostwax.capture.flow.rewriting.exits import HOOKS, NotRewritable, assign, l
 from lostwax.capture.flow.rewriting.expressions import take_apart
 from lostwax.capture.flow.rewriting.liveness import note_live
 from lostwax.capture.flow.rewriting.names import GENERATOR
-from lostwax.capture.flow.rewriting.options import receive_results, write_for_options
+from lostwax.capture.flow.rewriting.options import (
+    add_copies,
+    hand_back_results,
+    receive_results,
+    write_for_options,
+)
 from lostwax.capture.flow.rewriting.picks import Pick, Place, find_element, mark_elements, place_of
 from lostwax.capture.flow.rewriting.raises import lower_raises
 from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, mark_lists
@@ -260,15 +265,18 @@ def rewrite_function(function: Any, plan: Plan, meanings: Meanings) -> None:
         rewrite_function(each, Plan(), meanings)
     if plan.receives:
         receive_results(function, dict(plan.apart))
-    if plan.apart:
-        write_for_options(function, dict(plan.apart))
+    apart = add_copies(function, dict(plan.apart))
+    if apart:
+        write_for_options(function, apart)
     function.body = lower_raises(function.body, count(1))
     guard_loops(function, plan.growing)
     lower_exits(function, lambda each: (each.lineno, each.col_offset) in plan.extended)
+    if apart:
+        hand_back_results(function)
     note_live(function)
     if plan.lists:
         mark_lists(function.body, plan.lists)
-    add_hooks(function, outside, plan.growing, frozenset(dict(plan.apart)))
+    add_hooks(function, outside, plan.growing, frozenset(apart))
 
 
 # ------------------------------------------------------------------------------------------ lambdas

@@ -1,0 +1,97 @@
+"""How one of several values (`one_of.py`) gets from the function that returns it to the one that
+has called it, and to nobody else.
+
+Python asks nobody for `x is None`: code that does not know of such a thing would be answered as if
+it were an object of its own. So a function hands one back only where the call in progress is its
+own, in a function that looks at what it gets; and that receives it next, or all is refused. Must
+not record.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from types import FrameType
+from typing import Any
+
+import torch
+
+from lostwax.capture.python.module_hooks import find_kept, identity_of, read_code
+from lostwax.capture.python.one_of import OneOf, find_function
+from lostwax.location import is_own_file
+
+_MODULES = sys.modules[torch.nn.Module.__module__].__file__
+ROOT = "call_watched"
+"""The function of ours that calls what is exported."""
+
+
+class CallsInProgress:
+    """The calls of functions that look at what they get, the innermost last."""
+
+    def __init__(self) -> None:
+        self._begun: list[tuple[FrameType, Any]] = []
+        self._returned: OneOf | None = None
+        """What a function has handed back, and nobody has received."""
+
+    def begin(self, frame: FrameType, function: Any) -> None:
+        """The function that runs here is about to call this one; then it receives."""
+        self._begun.append((frame, function))
+
+    def hand_back(self, frame: FrameType, value: Any) -> None:
+        """The function that runs here returns this."""
+        self.end()
+        if type(value) is not OneOf:
+            return
+        calling = frame.f_back
+        while calling is not None and _passes_result_on(calling):
+            calling = calling.f_back
+        if calling is None or calling.f_code.co_name == ROOT:
+            return
+        if find_kept(frame) is not None:
+            raise value._lw_refuse()
+        if not self._is_called(frame, calling):
+            raise value._lw_asked([(find_function(calling), {})], value._lw_refuse)
+        self._returned = value
+
+    def receive(self, frame: FrameType, value: Any) -> None:
+        """A call has returned this to the function that runs here."""
+        while self._begun and self._begun.pop()[0] is not frame:
+            pass  # it was left by an exception
+        if type(value) is OneOf and self._returned is None:
+            raise value._lw_refuse()
+        if value is self._returned:
+            self._returned = None
+        self.end()
+
+    def end(self) -> None:
+        """Nothing is on the way now."""
+        if self._returned is not None:
+            raise self._returned._lw_refuse()
+
+    def _is_called(self, frame: FrameType, calling: FrameType) -> bool:
+        """Is it this function itself that is called, and not by another one or by what Python calls
+        without a call (a property, an iterator)?"""
+        begun, function = self._begun[-1] if self._begun else (None, None)
+        if begun is not calling or not _find_instruction(calling).startswith("CALL"):
+            return False
+        if isinstance(function, torch.nn.Module):
+            function = function.forward
+        elif frame.f_back is not calling:
+            return False
+        code = read_code(function)
+        return code is not None and identity_of(code) == identity_of(frame.f_code)
+
+
+def _find_instruction(frame: FrameType) -> str:
+    """The instruction that runs. (Python may count the room behind it to it.)"""
+    code, at = frame.f_code.co_code, frame.f_lasti
+    while dis.opname[code[at]] == "CACHE":
+        at -= 2
+    return dis.opname[code[at]]
+
+
+def _passes_result_on(frame: FrameType) -> bool:
+    code = frame.f_code
+    if is_own_file(code.co_filename):
+        return code.co_name != ROOT and "begin" not in code.co_names
+    return code.co_filename == _MODULES and code.co_name in ("_call_impl", "_wrapped_call_impl")

@@ -104,12 +104,8 @@ def _join(tests: list[ast.expr]) -> ast.expr | None:
 
 
 def _holds_value(pattern: ast.AST) -> bool:
-    """Is there one that may be compared with a number? (None is none.)"""
-    return any(
-        isinstance(node, ast.MatchValue)
-        or (isinstance(node, ast.MatchSingleton) and node.value is not None)
-        for node in ast.walk(pattern)
-    )
+    """Is there one that a number, a text or None may be?"""
+    return any(isinstance(node, (ast.MatchValue, ast.MatchSingleton)) for node in ast.walk(pattern))
 
 
 def _takes_all(pattern: Any) -> bool:

@@ -365,9 +365,7 @@ class Capture:
     def _compute_result(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """Call the module."""
         try:
-            result = functions_run.call_watched(self.call, *args, **kwargs)
-            self.tracer.calls.end()
-            return result
+            return self.tracer.calls.end(functions_run.call_watched(self.call, *args, **kwargs))
         except TypeError as error:
             refuse_scripted(error)
             refuse_unbound(error, forward_of(self.call), self.args, self.kwargs)

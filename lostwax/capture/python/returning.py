@@ -63,10 +63,11 @@ class CallsInProgress:
             self._returned = None
         self.end()
 
-    def end(self) -> None:
-        """Nothing is on the way now."""
+    def end(self, result: Any = None) -> Any:
+        """Nothing is on the way now. Returns what the last call has returned."""
         if self._returned is not None:
             raise self._returned._lw_refuse()
+        return result
 
     def _is_called(self, frame: FrameType, calling: FrameType) -> bool:
         """Is it this function itself that is called, and not by another one or by what Python calls

@@ -40,7 +40,6 @@ from lostwax.capture.patches import table as patches
 from lostwax.capture.patches.autograd_function import check_hooks
 from lostwax.capture.python import functions_run
 from lostwax.capture.python.assignments import line_that_reads
-from lostwax.capture.python.one_of import refuse_returned
 from lostwax.capture.python.told_exporting import TellExporting, capture_as_told
 from lostwax.capture.relied_layouts import (
     assert_layouts,
@@ -365,7 +364,8 @@ class Capture:
     def _compute_result(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """Call the module."""
         try:
-            return self.tracer.calls.end(functions_run.call_watched(self.call, *args, **kwargs))
+            result = functions_run.call_watched(self.call, *args, **kwargs)
+            return result if self.tracer.calls is None else self.tracer.calls.end(result)
         except TypeError as error:
             refuse_scripted(error)
             refuse_unbound(error, forward_of(self.call), self.args, self.kwargs)
@@ -692,7 +692,6 @@ _PARAMETER, _BUFFER = InputKind.PARAMETER, InputKind.BUFFER
 def flatten_result(out: Any) -> tuple[list[Any], pytree.TreeSpec]:
     """The leaves of what the module returns; lists that hooks have made are lists."""
     outputs, spec = pytree.tree_flatten(out)
-    refuse_returned(outputs)
     if any(isinstance(each, list) for each in outputs):
         from lostwax.capture.flow.lists.growing import make_plain
 

@@ -39,6 +39,7 @@ from lostwax.capture.flow.truths import (
 )
 from lostwax.capture.python.identities import is_same
 from lostwax.capture.python.one_of import OneOf, ask, check_received
+from lostwax.capture.python.returning import CallsInProgress
 from lostwax.errors import CaptureError
 from lostwax.location import PASSING_ON
 
@@ -52,6 +53,13 @@ def _either(captured: Callable[..., Any], plain: Callable[..., Any]) -> Any:
         return captured(*args) if threads.is_capturing() else plain(*args)
 
     return staticmethod(call)
+
+
+def _find_calls() -> CallsInProgress:
+    tracer = threads.running[-1]
+    if tracer.calls is None:
+        tracer.calls = CallsInProgress()
+    return tracer.calls  # type: ignore[no-any-return]
 
 
 def _keep(value: Any) -> Any:
@@ -164,26 +172,26 @@ class CaptureHooks(Hooks):
     def begin(self, function: Any) -> Any:
         """What is called next, of which the function that runs looks at what it returns."""
         if threads.is_capturing():
-            threads.running[-1].calls.begin(sys._getframe(1), function)
+            _find_calls().begin(sys._getframe(1), function)
         return function
 
     def receive(self, value: Any, name: str | None, place: Any) -> Any:
         """What a call has returned, which a variable gets."""
         if threads.is_capturing():
-            threads.running[-1].calls.receive(sys._getframe(1), value)
+            _find_calls().receive(sys._getframe(1), value)
             check_received(value, sys._getframe(1), name, place)
         return value
 
     def receive_option(self, value: Any) -> Any:
         """The same, where a variable gets it that may be one of several values."""
         if threads.is_capturing():
-            threads.running[-1].calls.receive(sys._getframe(1), value)
+            _find_calls().receive(sys._getframe(1), value)
         return value
 
     def hand_back(self, value: Any) -> Any:
         """What a function returns that has such variables."""
         if threads.is_capturing():
-            threads.running[-1].calls.hand_back(sys._getframe(1), value)
+            _find_calls().hand_back(sys._getframe(1), value)
         return value
 
     def find_option(self, value: Any, most: int) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from lostwax.capture.python.module_hooks import find_kept, identity_of, read_code
-from lostwax.capture.python.one_of import OneOf, find_function
+from lostwax.capture.python.one_of import OneOf, find_function, refuse_returned
 from lostwax.location import is_own_file
 
 _MODULES = sys.modules[torch.nn.Module.__module__].__file__
@@ -39,7 +39,7 @@ class CallsInProgress:
 
     def hand_back(self, frame: FrameType, value: Any) -> None:
         """The function that runs here returns this."""
-        self.end()
+        self._refuse()
         if type(value) is not OneOf:
             return
         calling = frame.f_back
@@ -61,13 +61,17 @@ class CallsInProgress:
             raise value._lw_refuse()
         if value is self._returned:
             self._returned = None
-        self.end()
+        self._refuse()
 
-    def end(self, result: Any = None) -> Any:
-        """Nothing is on the way now. Returns what the last call has returned."""
+    def end(self, result: Any) -> Any:
+        """What the module returns: it is none of these things, and none is on the way."""
+        self._refuse()
+        refuse_returned(result)
+        return result
+
+    def _refuse(self) -> None:
         if self._returned is not None:
             raise self._returned._lw_refuse()
-        return result
 
     def _is_called(self, frame: FrameType, calling: FrameType) -> bool:
         """Is it this function itself that is called, and not by another one or by what Python calls

@@ -22,7 +22,6 @@ from lostwax.capture.aliasing import storage
 from lostwax.capture.aliasing.input_layouts import LayoutAssumptions
 from lostwax.capture.aliasing.maybe_views import MaybeViews
 from lostwax.capture.aliasing.sharing import TensorSharing
-from lostwax.capture.python.returning import CallsInProgress
 from lostwax.capture.steps.provenance import OtherLine, Provenance, StepPlace, operator_in_progress
 from lostwax.capture.trace import refusals
 from lostwax.capture.trace.dispatch import PLAN_CACHE, PLANS, is_composite_view, plan, plan_whole
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
 
     from lostwax.capture.heap.moment import ReachableState
     from lostwax.capture.heap.reach import Reach
+    from lostwax.capture.python.returning import CallsInProgress
     from lostwax.capture.state.global_state import OutsideState
 
 _function_modes: Any = torch._C._len_torch_function_stack
@@ -140,7 +140,8 @@ class Tracer(Recorder):
         self.gradients = CaptureGradients()
         self.outside = OutsideTensors(self)
         self.regions = Regions()
-        self.calls = CallsInProgress()
+        self.calls: CallsInProgress | None = None
+        """Those of functions that look at what they get, if there are any."""
         self.addresses = set[int]()
         """The addresses of objects that the user's code has asked for."""
         self.tells_exporting = True

@@ -1,13 +1,15 @@
 """What `lostwax.onnx.save` takes beside `torch.onnx.export(dynamo=True, optimize=True)`, both from
 the module, what they write, and how fast onnxruntime runs it.
 
-    python -m bench.onnx [MODEL ...] [--cold] [--runs 30]
+    python -m bench.onnx [MODEL ...] [--cold [--rounds 3]] [--runs 30]
 
 The models are those of `examples`, tiny; batch and length vary. Times of writing are CPU seconds,
 ours the least of five and torch's of one: it takes seconds. Calls of onnxruntime on one thread take
-turns in one process; the least of so many runs counts. `--cold` starts a process for each side,
-which imports, exports and writes; its CPU seconds count. `llama-16` is the tiny Llama with sixteen
-layers. Results of both are compared with eager's.
+turns in one process; the least of so many runs counts. `--cold` starts processes for each side,
+which import, export and write: the CPU seconds of the whole process count, `import torch` included,
+of `--rounds` the median. lostwax has bytecode there, as pip leaves it. "floor" is a process that
+imports torch and onnx_ir alone. `llama-16` is the tiny Llama with sixteen layers. Results of both
+are compared with eager's.
 """
 
 from __future__ import annotations
@@ -123,16 +125,42 @@ def count_nodes(path: str) -> int:
     return sum(1 for _ in onnx_ir.load(path).graph.all_nodes())
 
 
-def measure_cold(name: str, side: str) -> float:
+def measure_cold(name: str, side: str, folder: Path) -> float:
     """The CPU seconds of a process that imports, exports and writes."""
     code = (
         "import tempfile; from bench.onnx import SIDES, make_case; "
         f"SIDES[{side!r}](make_case({name!r}), tempfile.mkdtemp() + '/x.onnx')"
     )
+    if side == "floor":
+        code = "import torch, onnx_ir"
+    paths = [str(folder), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-P", "-W", "ignore", "-c", code]
     before = os.times()
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True)
+    subprocess.run(command, check=True, capture_output=True, env=environment)
     after = os.times()
     return sum(after[i] - before[i] for i in (2, 3))
+
+
+def run_cold(names: list[str], rounds: int) -> None:
+    from bench.cold import copy_with_bytecode  # the measured processes do not need it
+
+    ratios = []
+    with tempfile.TemporaryDirectory() as path:
+        copy_with_bytecode(folder := Path(path))
+        for name in names:
+            found: dict[str, list[float]] = {"ours": [], "floor": [], "theirs": []}
+            for _ in range(rounds):
+                for side, seconds in found.items():
+                    seconds.append(measure_cold(name, side, folder))
+            ours, floor, theirs = map(statistics.median, found.values())
+            ratios.append(theirs / ours)
+            print(
+                f"{name:<12} {ours:6.2f} s (floor {floor:.2f} s), torch {theirs:6.2f} s, "
+                f"{ratios[-1]:.1f}x; at the floor {theirs / floor:.1f}x",
+                flush=True,
+            )
+    print(f"{statistics.median(ratios):.1f}x (median)")
 
 
 def main() -> None:
@@ -140,17 +168,13 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=[*MODELS, f"llama{DEEP}"], metavar="MODEL")
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     if options.cold:
-        times = []
-        for name in options.models:
-            ours, theirs = (measure_cold(name, side) for side in SIDES)
-            times.append(theirs / ours)
-            print(f"{name:<12} {ours:6.2f} s, torch {theirs:6.2f} s, {times[-1]:.1f}x", flush=True)
-        print(f"{statistics.median(times):.1f}x (median)")
+        run_cold(options.models, options.rounds)
         return
     ratios: dict[str, list[float]] = {"written": [], "nodes": [], "run": []}
     for name in options.models:

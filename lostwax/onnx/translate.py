@@ -21,7 +21,7 @@ from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.text import shorten_trace, source_place
 from lostwax.onnx.sizes import SizeWriter
 from lostwax.onnx.table import NotWritten, find_translation
-from lostwax.onnx.values import DTYPES, OnnxTensor, make_shape
+from lostwax.onnx.values import DTYPES, OnnxTensor
 from lostwax.onnx.writer import OnnxWriter, Refused
 from lostwax.sym import BoolExpr, Expr
 from lostwax.types import TensorType, product
@@ -101,7 +101,7 @@ class _Translator:
             return self._take(node, value, write_nothing(on, value.fake_type))
         around = on.at, on.out, on.meta, on.modules
         try:
-            on.at, on.out, on.meta = node.name, _types_of(value), describe_node(node)
+            on.at, on.out, on.meta = node.name, _types_of(value), describe_node(node, on.traces)
             on.modules = name_modules(node.meta.get("nn_module_stack") or {})
             args = [self._map(each) for each in node.args]
             kwargs = {k: self._map(v) for k, v in node.kwargs.items()}
@@ -115,6 +115,8 @@ class _Translator:
 
     def _fold(self, node: Node, value: Any, args: Any, kwargs: Any) -> OnnxTensor | None:
         """What is computed of small things that the model holds is computed here."""
+        if any(_is_computed_there(self.values[each]) for each in node.all_input_nodes):
+            return None
         leaves = pytree.tree_leaves((args, kwargs))
         held = [each for each in leaves if isinstance(each, OnnxTensor)]
         if not held or not _is_foldable(node.target, value):
@@ -227,6 +229,11 @@ def _is_foldable(target: Any, value: Any) -> bool:
     return isinstance(count, int) and count <= _MOST_FOLDED and value.device.type == "cpu"
 
 
+def _is_computed_there(value: Any) -> bool:
+    """Is it a tensor that the model does not hold?"""
+    return isinstance(value, OnnxTensor) and value.constant is None
+
+
 def _stand_in(value: Any) -> OnnxTensor | None:
     """For a result that nobody computes."""
     if isinstance(value, FakeTensor):
@@ -246,7 +253,7 @@ def note_tensor(
     assert made.dtype is kind.dtype, f"{name} is {made.dtype}, not {kind.dtype}"
     if value.shape is None and value.producer() is not None:
         value.name = on.free_name(name)
-        value.shape = make_shape(kind.size)
+        value.shape = on.declare(kind.size)
     found = OnnxTensor(value, made.dtype, kind, made.constant, node)
     on.types.setdefault(value, kind)
     on.scope.sizes.note(found)
@@ -279,13 +286,17 @@ def _check_dtype(dtype: torch.dtype) -> None:
         )
 
 
-def describe_node(node: Node) -> dict[str, str]:
-    """What viewers show of a node: the modules around it, and the user's line."""
+def describe_node(node: Node, traces: dict[str, str]) -> dict[str, str]:
+    """What viewers show of a node: the modules around it, and the user's line, which is noted for
+    its trace."""
     modules = list((node.meta.get("nn_module_stack") or {}).values())
     found = {"namespace": "/".join(["", *modules[-1][0].split(".")]) if modules else "/"}
-    trace = shorten_trace(str(node.meta.get("stack_trace") or ""))
-    if trace:
-        found["source"] = " ".join(trace.split())
+    trace = str(node.meta.get("stack_trace") or "")
+    line = traces.get(trace)
+    if line is None:
+        line = traces[trace] = " ".join(shorten_trace(trace).split())
+    if line:
+        found["source"] = line
     return found
 
 

@@ -18,7 +18,7 @@ from lostwax.checkpoints.mapped import release, write_parts
 from lostwax.onnx.schemas import find_formals, find_wider
 from lostwax.onnx.sizes import SizeWriter
 from lostwax.onnx.table import NotWritten, find_simplifications
-from lostwax.onnx.values import DTYPES, OnnxTensor
+from lostwax.onnx.values import DTYPES, OnnxTensor, make_shape
 from lostwax.ops.shapes import promote
 from lostwax.sym import BoolExpr, Expr, Size
 from lostwax.types import TensorType
@@ -88,6 +88,9 @@ class OnnxWriter:
         """What is held that was computed of weights."""
         self.refused: list[Refused] = []
         """Calls that cannot be written."""
+        self.traces: dict[str, str] = {}
+        """The user's line as viewers show it, by the stack trace of a node."""
+        self._shapes: dict[tuple[Size, ...], list[Any]] = {}
         self._names: dict[str, int] = {}
         self._constants: dict[Any, OnnxTensor] = {}
 
@@ -183,6 +186,13 @@ class OnnxWriter:
         for value, each in zip(values, kinds, strict=True):
             value.type = ir.TensorType(DTYPES[each])
         return [OnnxTensor(v, d) for v, d in zip(values, kinds, strict=True)]
+
+    def declare(self, size: tuple[Size, ...]) -> ir.Shape:
+        """Sizes as the format has them; each is made a text once."""
+        found = self._shapes.get(size)
+        if found is None:
+            found = self._shapes[size] = [*make_shape(size)]
+        return ir.Shape(found)
 
     def free_name(self, wanted: str) -> str:
         """A name that no other value has."""

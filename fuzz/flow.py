@@ -281,14 +281,14 @@ def clone(value: Tensor) -> Tensor:
 
 
 def differentiate(result: Any, leaves: list[Tensor]) -> Any:
-    """Gradients of what is returned, by all that it may depend on."""
+    """Gradients of what is returned, by all that it may depend on. (Tensors count by their places:
+    of one that depends on nothing torch's `cond` says that it does.)"""
     wanted = [each for each in leaves if each.requires_grad]
-    found = [t for t in pytree.tree_leaves(result) if isinstance(t, Tensor) and t.requires_grad]
+    tensors = [t for t in pytree.tree_leaves(result) if isinstance(t, Tensor)]
+    found = [(i, t) for i, t in enumerate(tensors, 1) if t.requires_grad]
     if not found or not wanted:
         return [torch.zeros_like(each) for each in wanted]
-    loss = sum(
-        (t.flatten() * torch.arange(1, t.numel() + 1)).sum() * (i + 1) for i, t in enumerate(found)
-    )
+    loss = sum((t.flatten() * torch.arange(1, t.numel() + 1)).sum() * i for i, t in found)
     try:
         given = torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True)  # type: ignore[arg-type]
     except RuntimeError as error:

@@ -4,6 +4,10 @@ language models, which write caches. Importing them changes the runtime of the w
 
 from __future__ import annotations
 
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,3 +132,76 @@ def test_kernels_that_are_not_declared_are_refused(kernels: Any, text: str) -> N
     edge = lostwax.export(Attention(), draw(1, 0)).to_edge()
     with pytest.raises(LoweringError, match=text):
         edge.to_executable(kernels=kernels)
+
+
+@torch.library.custom_op("own_kernels::fill", mutates_args=("cache",))
+def fill(cache: torch.Tensor, x: torch.Tensor, start: int) -> None:
+    cache[start : start + x.shape[0]] = x
+
+
+FILL = """
+#include <cstring>
+#include <executorch/runtime/kernel/kernel_includes.h>
+#include <executorch/runtime/kernel/operator_registry.h>
+using namespace executorch::runtime;
+
+static void fill(KernelRuntimeContext&, Span<EValue*> stack) {
+  auto cache = stack[0]->toTensor(), x = stack[1]->toTensor();
+  const size_t row = cache.nbytes() / cache.size(0);
+  char* begin = (char*)cache.mutable_data_ptr() + stack[2]->toInt() * row;
+  std::memcpy(begin, x.const_data_ptr(), x.nbytes());
+}
+
+static auto done = register_kernel(Kernel("own_kernels::fill", fill));
+"""
+
+
+class Fills(nn.Module):
+    """An operator that returns nothing writes state, and something else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(8, 2))
+
+    def forward(self, x: Any, at: Any) -> Any:
+        start = at.item()
+        torch._check(start >= 0)
+        torch._check(start < 7)
+        before, made = self.rows.sum(), self.rows * 2
+        torch.ops.own_kernels.fill(self.rows, x, start)
+        torch.ops.own_kernels.fill(made, x, 0)
+        return self.rows.sum(0), made, before
+
+
+@pytest.mark.filterwarnings("ignore:the executable does not check")
+def test_operators_that_return_nothing(tmp_path: Path) -> None:
+    program = lostwax.export(Fills(), (torch.ones(2, 2), torch.tensor(2)))
+    name = "own_kernels::fill"
+    with pytest.raises(LoweringError, match=rf'to_executable\(kernels=\["{name}"\]\)'):
+        program.to_edge().to_executable()
+    executable = program.to_edge().to_executable(kernels=[name])
+    assert lostwax.pte.dump(executable.buffer).count("clone") == 1  # of what is no state
+    load_library(FILL, tmp_path)
+    runtime, eager = Runtime(executable.buffer), Fills()
+    for start in (2, 5, 0):
+        call = torch.randn(2, 2), torch.tensor(start)
+        assert_close(runtime(*call), eager(*call))
+
+
+def load_library(source: str, folder: Path) -> None:
+    """Compile kernels, and give them to the runtime of this process."""
+    import executorch
+    from executorch.extension.pybindings import _portable_lib
+
+    headers = Path(executorch.__path__[0]) / "include"
+    compiler = shutil.which("g++")
+    if compiler is None or not headers.exists():
+        pytest.skip("there is no compiler, or ExecuTorch's headers are not there")
+    (folder / "own.cpp").write_text(source)
+    library = folder / "own.so"
+    inside = (headers, headers / "executorch/runtime/core/portable_type/c10")
+    options = ["-std=c++17", "-shared", "-fPIC", "-DC10_USING_CUSTOM_GENERATED_MACROS"]
+    options += [f"-I{each}" for each in inside]
+    subprocess.run([compiler, *options, folder / "own.cpp", "-o", library], check=True)
+    ctypes.CDLL(_portable_lib.__file__, mode=ctypes.RTLD_GLOBAL)
+    ctypes.CDLL(str(library))

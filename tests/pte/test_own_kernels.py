@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,4 +21,4 @@ def test_custom_operators_by_kernels_of_the_users_runtime() -> None:
     if done.returncode == 5:
         pytest.skip("ExecuTorch's operators for language models do not load")
     assert done.returncode == 0, done.stdout[-5000:]
-    assert "10 passed" in done.stdout
+    assert re.search("11 passed|10 passed, 1 skipped", done.stdout)

@@ -133,12 +133,14 @@ def write_arguments(writer: CallWriter, node: Node) -> Any:
             written.append(replace(value))
         given.append(value)
     values: Any = node.meta["val"]
-    results = [writer.new_like(v) for v in values[: len(values) - len(written)]]
+    # (One that returns nothing returns None.)
+    returned = [v for v in values[: len(values) - len(written)] if v is not None]
+    results: list[Any] = [writer.new_like(v) for v in returned]
     writer.call(kernel, *given, outs=results)
     call = writer.listing.steps[-1]
     assert isinstance(call, Call)
     call.outs = (*call.outs, *written)
-    return [*results, *written]
+    return [*(results or [None]), *written]
 
 
 def _is_whole(old: Node, node: Node) -> bool:

@@ -94,8 +94,8 @@ class CallWriter:
 
     def call(self, kernel: str, *args: Any, outs: list[Tensor]) -> Tensor:
         """Call a kernel with these arguments, in the order of its schema; outs come last. Returns
-        the first out."""
-        made = outs[0]
+        the first out; what an argument is, if there is none, since such a kernel writes it."""
+        made = outs[0] if outs else args[0]
         if kernel in BROADCASTING:
             x, y, out = see_in_fewer_dims([*args[:2], made])
             args, outs = (x, y, *args[2:]), [out]
@@ -110,8 +110,8 @@ class CallWriter:
         is_list = [p.kind for p in parameters if p.is_out] == ["[tensor]"]
         listed = ListOperand("[tensor]", outs)
         written: list[Any] = [listed] if is_list else list(outs)
-        last: Any = listed if is_list or len(outs) > 1 else outs[0]
-        step = Call(kernel, [*ready, *written, last], tuple(outs), self.listing.node)
+        last = [listed] if is_list or len(outs) > 1 else outs
+        step = Call(kernel, [*ready, *written, *last], tuple(outs), self.listing.node)
         self.listing.steps.append(step)
         for out in outs:
             self.listing.note(out)
@@ -161,8 +161,9 @@ class CallWriter:
         if isinstance(target, EdgeOperator) and target.namespace == "dim_order_ops":
             return f"{target.name()}.out"
         find = find_out_variant if overload.namespace == "aten" else search_out_variant
-        out = find(overload)
-        name = "" if out is None else f"{out._schema.name}.{out._schema.overload_name}"
+        # One that returns nothing writes into what it is given, and is a kernel as it is.
+        out = find(overload) if overload._schema.returns else overload
+        name = "" if out is None else _kernel_name(out)
         if name in self.kernels:
             return name
         own = overload.namespace != "aten" and name
@@ -226,6 +227,11 @@ class CallWriter:
         self.call(kernel, *rows, outs=outs)
         plain = [self.listing.view(out, ()) for out in outs]
         return plain[0] if isinstance(value, FakeTensor) else plain
+
+
+def _kernel_name(overload: OpOverload) -> str:
+    schema = overload._schema
+    return f"{schema.name}.{schema.overload_name}".removesuffix(".")
 
 
 def _advise_variant(overload: OpOverload) -> str:

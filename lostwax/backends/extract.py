@@ -16,6 +16,7 @@ from lostwax.classes import SYMBOLIC
 from lostwax.errors import LoweringError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
+from lostwax.ir.graph.delegate import find_guards
 from lostwax.ir.graph.rewriter import GraphRewriter, argument_of, hold
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import (
@@ -27,7 +28,6 @@ from lostwax.ir.signature import (
     OutputSpec,
 )
 from lostwax.ir.text import source_place
-from lostwax.sym import Expr, Guard
 
 STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
@@ -182,15 +182,5 @@ def make_program(
         range_constraints=program.range_constraints,
         module_call_graph=[ModuleCallEntry("", call)],
         dialect=program.dialect,
-        guards=_find_guards(program, module),
+        guards=find_guards(program.guards, module),
     )
-
-
-def _find_guards(program: ExportedProgram, module: GraphModule) -> tuple[Guard, ...]:
-    """The conditions of a program that are about sizes of the inputs of a part of it."""
-    inputs = (n.meta["val"] for n in module.graph.find_nodes(op="placeholder"))
-    tensors = (value.fake_type.size for value in inputs if isinstance(value, FakeTensor))
-    given = {
-        symbol for size in tensors for s in size if isinstance(s, Expr) for symbol in s.symbols()
-    }
-    return tuple(g for g in program.guards if given.issuperset(g.cond.symbols()))

@@ -15,11 +15,9 @@ from torch.fx import GraphModule, Node
 from lostwax.backends.partition import is_operator
 from lostwax.dialects.manager import EdgeProgramManager
 from lostwax.ir.graph.delegate import find_delegates
+from lostwax.ir.graph.handles import REASONS
 from lostwax.ir.graph.lookup import all_nodes, subgraphs
 from lostwax.ir.text import source_place, target_text
-
-REASONS = "not_delegated"
-"""The key of `meta` for the reasons why no backend took a call."""
 
 
 def note_reason(node: Node, reason: str) -> None:

@@ -11,22 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lostwax.errors import LoweringError
+from lostwax.ir.graph.delegate import CompileSpec
 from lostwax.ir.program import ExportedProgram
 
-
-@dataclass(frozen=True)
-class CompileSpec:
-    """A setting for a backend: its name, and its value as bytes. Both stand in the file, too."""
-
-    key: str
-    value: bytes
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.key, str) or not isinstance(self.value, (bytes, bytearray)):
-            raise LoweringError(
-                f"a CompileSpec is a name and bytes, not {self.key!r} and {self.value!r}"
-                '\n  instead: CompileSpec("speed", b"high")'
-            )
+__all__ = ["Backend", "CompileSpec", "DelegationSpec", "Payload"]
 
 
 @dataclass(frozen=True)

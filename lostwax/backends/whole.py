@@ -13,10 +13,10 @@ from torch.fx import Node
 from lostwax.backends.asking import require_partitioner
 from lostwax.backends.lower import lower_program
 from lostwax.backends.partition import Partitioner, PartitionResult, is_operator
-from lostwax.backends.report import REASONS
 from lostwax.backends.spec import DelegationSpec
 from lostwax.errors import LoweringError
 from lostwax.ir.graph.delegate import LoweredBackendModule, WholeCall, find_delegates
+from lostwax.ir.graph.handles import REASONS
 from lostwax.ir.program import ExportedProgram, check_is_program
 from lostwax.ir.signature import ConstantArgument, OutputKind
 from lostwax.ir.text import source_place

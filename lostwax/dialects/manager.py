@@ -66,7 +66,10 @@ def to_edge(
                 "lostwax.interop.from_torch(program)"
             )
         if each.dialect == "EDGE":
-            raise LoweringError(f"{name!r} is in the Edge dialect already")
+            raise LoweringError(
+                f"{name!r} is in the Edge dialect already\n"
+                f"  instead: lostwax.EdgeProgramManager({{{name!r}: program}})"
+            )
         require_method_name(name)
         if has_custom_gradients(each):
             each = Pipeline((PlainGradients(),))(each)

@@ -13,12 +13,12 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch.fx import Graph, GraphModule, Node
 
-from lostwax.backends.report import REASONS
 from lostwax.classes import SYMBOLIC
 from lostwax.explorer.strings import Numbered, Sources
 from lostwax.fake import FakeTensor
 from lostwax.ir.data import Program
 from lostwax.ir.graph.delegate import LoweredBackendModule, find_delegate
+from lostwax.ir.graph.handles import REASONS
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import InputKind

@@ -44,13 +44,8 @@ from lostwax.ir.signature import (
 )
 from lostwax.ops.registry import aten
 from lostwax.pt2.graph import metadata
-from lostwax.pt2.graph.decode import (
-    Reading,
-    assemble,
-    choose_name,
-    name_of_attribute,
-    restore_sequences,
-)
+from lostwax.pt2.graph.decode import Reading, assemble
+from lostwax.pt2.graph.names import choose_name, name_of_attribute, restore_sequences
 from lostwax.pt2.graph.signature import complete_root
 from lostwax.pt2.graph.symbols import SymbolReader
 from lostwax.pt2.graph.targets import check_callable, unspeakable

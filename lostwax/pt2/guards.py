@@ -9,7 +9,7 @@ stand for, what the trace has found out, and how values were written before it d
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch.utils._pytree import TreeSpec
@@ -17,6 +17,7 @@ from torch.utils._pytree import TreeSpec
 from lostwax.errors import LoadError, ParseError
 from lostwax.fake import FakeTensor
 from lostwax.fake.symbolic.node import unwrap
+from lostwax.ir.graph.delegate import LoweredBackendModule
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import argument_names, leaf_paths
 from lostwax.ir.ranges import limits_by_name
@@ -36,7 +37,8 @@ from lostwax.sym.text.show import CUT
 class Beside:
     """What the graphs hold that torch's form does not, by graph and by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, delegates: Sequence[LoweredBackendModule] = ()) -> None:
+        self.delegates = delegates
         self.values: dict[str, dict[str, Any]] = {}
         """Numbers, and tensors' sizes, strides and offset, where torch is described what became of
         them."""

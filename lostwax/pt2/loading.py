@@ -18,7 +18,7 @@ from lostwax.ir.program import ExportedProgram
 from lostwax.pt2.container.archive import Archive
 from lostwax.pt2.container.foreign import describe_records
 from lostwax.pt2.container.samples import read_samples
-from lostwax.pt2.container.weights import WeightReader, sharing_record
+from lostwax.pt2.container.weights import WeightReader, read_own, sharing_record
 from lostwax.pt2.graph.decode import decode
 from lostwax.pt2.limits import MAX_JSON
 from lostwax.pt2.plain import restore_call
@@ -186,7 +186,14 @@ def _model(
     table = _json(archive, CONSTANTS_CONFIG.format(name))
     sharing = sharing_record(records, "constants")
     constants = reader.tensors(CONSTANTS, table, sharing, records, state)
-    program = decode(records, state, constants, f"the model {name!r}")
+    held = {}
+    table = read_own(records, "held")
+    if isinstance(table, dict):
+        sharing = sharing_record(records, "held")
+        held = reader.tensors(CONSTANTS, table, sharing, records, state)
+    for added in read_own(records, "added") or ():
+        constants.pop(added, None)
+    program = decode(records, state, constants, f"the model {name!r}", held)
     program.example_inputs = _samples(archive, SAMPLE_INPUTS.format(name), program)
     return program
 

@@ -18,6 +18,7 @@ from torch.fx import Graph, GraphModule
 
 from lostwax import torch_version
 from lostwax.ir.data import Assumption, ModuleCallSignature, Ref
+from lostwax.ir.graph.delegate import held_delegates
 from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths, mapping_keys
@@ -58,7 +59,9 @@ def _free(name: str, taken: set[str]) -> str:
 
 def find_unreadable(program: ExportedProgram) -> list[str]:
     """List what torch would not read, or not run, with the reasons."""
-    return [*_find_functions(program.graph_module), *_find_results(program), *_find_names(program)]
+    found = [*_find_functions(program.graph_module), *_find_results(program), *_find_names(program)]
+    delegates = held_delegates(program.graph_module)
+    return [*found, *(f"a delegate of {d.backend_id} in a branch or a loop" for d in delegates)]
 
 
 def find_unchecked(program: ExportedProgram) -> list[str]:

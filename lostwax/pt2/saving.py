@@ -15,7 +15,10 @@ from typing import IO, Any, Literal, TypeAlias
 
 import torch
 
+from lostwax.dialects.to_aten import lift_to_aten
 from lostwax.errors import SaveError
+from lostwax.ir.graph.delegate import held_delegates
+from lostwax.ir.graph.inlined import inline_delegates
 from lostwax.ir.passes.transforms.copies import SeparateWrites, lent_state, needs_copies
 from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.ir.program import ExportedProgram, describe_stranger
@@ -26,6 +29,7 @@ from lostwax.location import user_location, warn
 from lostwax.pt2.container.references import References
 from lostwax.pt2.container.weights import Payloads, Sharing
 from lostwax.pt2.container.writer import Writer
+from lostwax.pt2.graph.delegates import list_held
 from lostwax.pt2.graph.encode import encode
 from lostwax.pt2.lines import Lines
 from lostwax.pt2.peer import find_unchecked, find_unreadable
@@ -172,10 +176,25 @@ def _to_bytes(name: str, given: Any) -> bytes:
     return bytes(given)
 
 
-def _encode_for_torch(program: ExportedProgram, lines: Lines) -> dict[str, Any]:
-    """The JSON object of a program. torch can read all but our own record, which holds the rest."""
-    _warn_of_unreadable(program)
-    readable = program
+def _lift(program: ExportedProgram) -> ExportedProgram:
+    """The program without what is of ours alone: in ATen, with what delegates compute in their
+    place."""
+    lowered = any(True for _ in held_delegates(program.graph_module))
+    if lowered:
+        warn(
+            "torch's format has no delegates: lostwax.load gives them back, and torch.export.load "
+            "the operators that they stand for"
+        )
+        program = inline_delegates(program)
+    return lift_to_aten(program) if lowered or program.dialect == "EDGE" else program
+
+
+def _encode_for_torch(
+    program: ExportedProgram, readable: ExportedProgram, lines: Lines
+) -> dict[str, Any]:
+    """The JSON object of a program. torch can read all but our own record, which holds the rest.
+    `readable` is the program without what torch has no form for, as far as `_lift` knows."""
+    _warn_of_unreadable(readable)
     if has_custom_gradients(program):
         warn(
             "the program has a backward of its own (torch.autograd.Function), which torch's format "
@@ -241,10 +260,16 @@ class _ArchiveRecords:
         self.weights, self.constants = Payloads("weight_", references), Payloads("tensor_")
         self.small: list[tuple[str, bytes]] = []
         self.lines = lines
+        self.lifted: dict[str, ExportedProgram] = {}
+        self.held: dict[str, dict[str, torch.Tensor]] = {}
         for name, program in programs.items():
             check_record_name(name)
             _check_program(name, program)
-            self._collect(program)
+            self.lifted[name] = _lift(program)
+            self._collect(self.lifted[name])
+            self.held[name] = list_held(program)
+            for held, tensor in self.held[name].items():
+                self.constants.add(held, tensor)
         self.sharing = Sharing({WEIGHTS: self.weights, CONSTANTS: self.constants})
         for name, program in programs.items():
             self._model(name, program, opset, example_inputs)
@@ -273,17 +298,22 @@ class _ArchiveRecords:
     def _model(
         self, name: str, program: ExportedProgram, opset: dict[str, int], example_inputs: bool
     ) -> None:
-        add = self.small.append
-        add((WEIGHTS_CONFIG.format(name), _json(self.weights.config(program.state_dict))))
-        add((CONSTANTS_CONFIG.format(name), _json(self.constants.config(program.constants))))
-        records = _encode_for_torch(program, self.lines)
+        add, lifted = self.small.append, self.lifted[name]
+        constants, state = lifted.constants, lifted.state_dict
+        add((WEIGHTS_CONFIG.format(name), _json(self.weights.config(state))))
+        add((CONSTANTS_CONFIG.format(name), _json(self.constants.config(constants))))
+        records = _encode_for_torch(program, lifted, self.lines)
         records["opset_version"] = opset
         if files := self.references and self.references.describe():
             records["lostwax"]["checkpoint"] = files
         records["lostwax"]["sharing"] = {
-            "weights": self.sharing.describe(program.state_dict),
-            "constants": self.sharing.describe(program.constants, program.state_dict),
+            "weights": self.sharing.describe(state),
+            "constants": self.sharing.describe(constants, state),
         }
+        if held := self.held[name]:
+            records["lostwax"]["added"] = [n for n in constants if n not in program.constants]
+            records["lostwax"]["held"] = self.constants.config(held)
+            records["lostwax"]["sharing"]["held"] = self.sharing.describe(held, state)
         add((MODEL.format(name), _json(records)))
         sample = _pickle_example(make_plain(program).example_inputs) if example_inputs else b""
         add((SAMPLE_INPUTS.format(name), sample))

@@ -8,7 +8,7 @@ not know which backends there are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -17,11 +17,28 @@ from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from lostwax.errors import InputStructureError, InputValueError, LoweringError
+from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.data import Program
 from lostwax.ir.graph.lookup import find_attribute, graph_modules
+from lostwax.sym import Expr, Guard
 
 CALL_DELEGATE: Any = torch.ops.higher_order.executorch_call_delegate
 """The operator that calls a delegate: the delegate, then what its program is given."""
+
+
+@dataclass(frozen=True)
+class CompileSpec:
+    """A setting for a backend: its name, and its value as bytes. Both stand in the file, too."""
+
+    key: str
+    value: bytes
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, str) or not isinstance(self.value, (bytes, bytearray)):
+            raise LoweringError(
+                f"a CompileSpec is a name and bytes, not {self.key!r} and {self.value!r}"
+                '\n  instead: CompileSpec("speed", b"high")'
+            )
 
 
 class WholeCall(NamedTuple):
@@ -68,7 +85,7 @@ class LoweredBackendModule(nn.Module):
         program: Any,
         backend_id: str,
         processed_bytes: bytes,
-        compile_specs: Sequence[Any] = (),
+        compile_specs: Sequence[CompileSpec] = (),
         named_data: Mapping[str, Any] | None = None,
         backend: Any = None,
         events: Mapping[int | str, Sequence[str]] | None = None,
@@ -86,7 +103,7 @@ class LoweredBackendModule(nn.Module):
         """Data beside the payload, which delegates and methods share by name."""
         self.backend = backend
         """What made the payload, if it is at hand: it is asked again to find what is wrong."""
-        self.events = dict(events or {})
+        self.events = {event: tuple(names) for event, names in (events or {}).items()}
         """The names of the nodes of the part that each event of the backend's run time is of."""
         self.call = call
         """How it is called, if it was a whole program; else its inputs are given one by one."""
@@ -115,9 +132,15 @@ class LoweredBackendModule(nn.Module):
             self.call,
         )
 
-    def give_ranges(self, ranges: Mapping[Any, Any]) -> None:
-        """Say in which ranges the sizes of a call are, which a capture knows when it is over."""
-        self.original_module = replace(self.program, range_constraints=ranges)
+    def give_ranges(self, ranges: Mapping[Any, Any], guards: Sequence[Guard] = ()) -> None:
+        """Say in which ranges the sizes of a call are, and what the program with the call asks of
+        them: it is known when that program is made."""
+        program = self.program
+        self.original_module = replace(
+            program,
+            range_constraints=ranges,
+            guards=find_guards(guards, program.graph_module),
+        )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the part in Python; in a module that is exported, the call becomes one of this
@@ -160,6 +183,14 @@ def refuse_delegates(module: GraphModule, what: str) -> None:
             f"{what}: the program has delegates, which are of a backend's own form\n  instead: do "
             "it before to_backend; to_executable() writes delegates into a file"
         )
+
+
+def find_guards(guards: Sequence[Guard], module: GraphModule) -> tuple[Guard, ...]:
+    """The conditions of a program that are about sizes of the inputs of a part of it."""
+    inputs = (n.meta["val"] for n in module.graph.find_nodes(op="placeholder"))
+    tensors = (value.fake_type.size for value in inputs if isinstance(value, FakeTensor))
+    given = {x for size in tensors for s in size if isinstance(s, Expr) for x in s.symbols()}
+    return tuple(g for g in guards if given.issuperset(g.cond.symbols()))
 
 
 def held_delegates(module: nn.Module) -> Iterator[LoweredBackendModule]:

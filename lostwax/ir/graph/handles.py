@@ -16,6 +16,8 @@ from lostwax.ir.graph.lookup import graph_modules
 
 HANDLE = "debug_handle"
 """The key of `meta`: a number, or a tuple of several."""
+REASONS = "not_delegated"
+"""The key of `meta` for the reasons why no backend took a call."""
 
 
 def number_calls(module: GraphModule) -> None:

@@ -24,15 +24,23 @@ from lostwax.fake import FakeTensorMode
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import new_fake
 from lostwax.ir.data import ModuleCallEntry
-from lostwax.ir.graph.control import LISTS, TUPLES
+from lostwax.ir.graph.delegate import LoweredBackendModule
 from lostwax.ir.graph.graph_module import ReadableModule
-from lostwax.ir.graph.writer import SPOKEN, GraphWriter, base_name, graph_border
+from lostwax.ir.graph.writer import GraphWriter, base_name, graph_border
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.ir.signature import ExportGraphSignature, InputKind
+from lostwax.ops.dialect_operator import overload_of
 from lostwax.pt2 import original
 from lostwax.pt2.container.weights import read_device
 from lostwax.pt2.graph import metadata
+from lostwax.pt2.graph.delegates import read_delegate
+from lostwax.pt2.graph.names import (
+    ATTRIBUTES,
+    choose_name,
+    name_of_attribute,
+    restore_sequences,
+)
 from lostwax.pt2.graph.signature import read_call_graph, read_kind, read_name, read_signature
 from lostwax.pt2.graph.symbols import SymbolReader, hints_of
 from lostwax.pt2.graph.targets import target_named, unspeakable
@@ -56,10 +64,15 @@ _FAULTS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeE
 
 
 def decode(
-    given: Json, state_dict: dict[str, Any], constants: dict[str, Any], place: str
+    given: Json,
+    state_dict: dict[str, Any],
+    constants: dict[str, Any],
+    place: str,
+    held: Mapping[str, torch.Tensor] | None = None,
 ) -> ExportedProgram:
-    """Make the program that the JSON object describes, with this state."""
-    reading = Reading(place)
+    """Make the program that the JSON object describes, with this state; `held` are the tensors of
+    its delegates."""
+    reading = Reading(place, held or {})
     with reading.here("its records"):
         _check_version(given)
         given = (given.get("lostwax") or {}).get("whole", given)
@@ -69,8 +82,11 @@ def decode(
 class Reading:
     """What is being read, for messages; and what all graphs of a program share."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, held: Mapping[str, torch.Tensor] | None = None) -> None:
         self.where: list[str] = [place]
+        self.held = held or {}
+        self.delegates: dict[int, LoweredBackendModule | None] = {}
+        """The delegates by their numbers; None: it is being read."""
 
     @contextmanager
     def here(self, what: str) -> Iterator[None]:
@@ -132,9 +148,12 @@ def _program(
         made.meta.update(metadata.read_custom(module.get("metadata") or {}))
     with reading.here("the module call graph"):
         calls = read_call_graph(module["module_call_graph"], signature)
-    return assemble(
+    program = assemble(
         reading, given, symbols, made, builder.renamed, signature, calls, state_dict, constants
     )
+    for delegate in filter(None, reading.delegates.values()):
+        delegate.give_ranges(program.range_constraints, program.guards)
+    return program
 
 
 def assemble(
@@ -271,7 +290,7 @@ class _GraphReader:
         self.numbers = count()
         """Of lists among results, which have no name in the file."""
         self.renamed: dict[str, str] = {}
-        self.children: dict[str, fx.GraphModule] = {}
+        self.children: dict[str, Any] = {}
         self.read: dict[str, tuple[Json, str]] = {}
         """The sub-graphs by their names in the file: their records, and their names here."""
         self.given: Json = {}
@@ -397,7 +416,8 @@ class _GraphReader:
         target = target_named(given["target"])
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        names = _names(target) if isinstance(target, OpOverload) else None
+        overload = overload_of(target)
+        names = _names(overload) if isinstance(overload, OpOverload) else None
         for item in given["inputs"]:
             value = self._argument(item["arg"])
             name, count = item["name"], len(args)
@@ -410,7 +430,7 @@ class _GraphReader:
                 raise LoadError(f"{given['target']} has no argument {name!r}, or has it twice")
             else:
                 kwargs[name] = value
-        unnamed = unspeakable(target) if names is not None else None
+        unnamed = unspeakable(overload) if names is not None else None
         if unnamed is not None and len(args) == unnamed[0] + 1 and args[-1] == unnamed[1]:
             args.pop()  # written out for torch's reader
         outputs = given["outputs"]
@@ -460,7 +480,8 @@ class _GraphReader:
         node = self._append("call_function", name, target, args, kwargs)
         outputs = given["outputs"]
         unread = f"{given.get('name')}{UNREAD}"
-        schema_list = isinstance(target, OpOverload) and len(target._schema.returns) == 1
+        overload = overload_of(target)
+        schema_list = isinstance(overload, OpOverload) and len(overload._schema.returns) == 1
         if schema_list and len(outputs) == 1:
             value: Any = self._items(node, outputs[0]["as_tensors"], unread, meta)
         else:
@@ -518,6 +539,37 @@ class _GraphReader:
         kind, value = read_kind(given)
         return self._value(value) if kind == "as_name" else _check_plain(kind, value)
 
+    def _delegate(self, given: Json) -> fx.Node:
+        """The node that reads a delegate, which is made when the first one is read."""
+        number, path = given["number"], given["path"]
+        if path.__class__ is not str or not path.isidentifier() or path in ATTRIBUTES:
+            raise LoadError(f"{path!r} is no name of a delegate")
+        delegates = self.reading.delegates
+        if number not in delegates:
+            delegates[number] = None
+            with self.reading.here(f"the delegate {path!r}"):
+                delegates[number] = self._read_delegate(number)
+        found = delegates[number]
+        if found is None or self.children.setdefault(path, found) is not found:
+            raise LoadError(f"the delegate {path!r} is in itself, or is two")
+        return self._append("get_attr", self._name(given["name"]), path, (), {})
+
+    def _read_delegate(self, number: Any) -> LoweredBackendModule:
+        listed = self.beside["delegates"]
+        if number.__class__ is not int or not 0 <= number < len(listed):
+            raise LoadError(f"there is no delegate {number!r}")
+        given, title = listed[number], f"delegate_{number}"
+        signature = read_signature(given["signature"])
+        inner = _GraphReader(
+            self.reading, self.mode, self.symbols, self.beside, self.depth + 1, title
+        )
+        made = inner.graph(given["graph"], [s.arg.name for s in signature.input_specs])
+        calls = read_call_graph(given["module_call_graph"], signature)
+        _rename(signature, calls, inner.renamed)
+        dialect = read_name(given["dialect"])
+        program = ExportedProgram(made, signature, {}, {}, {}, calls, dialect=dialect)
+        return read_delegate(given, number, program, self.reading.held)
+
     def _subgraph(self, given: Json) -> fx.Node:
         wanted = given["name"]
         again = self.read.get(wanted) if wanted.__class__ is str else None
@@ -530,37 +582,6 @@ class _GraphReader:
         reader = _GraphReader(self.reading, self.mode, self.symbols, self.beside, depth, title)
         self.children[name] = reader.graph(given["graph"])
         return self._append("get_attr", name, name, (), {})
-
-
-def choose_name(name: str, taken: set[str]) -> str:
-    """A name for a node that generated code can use, like this one and not yet taken."""
-    free = f"{name}_" if name in SPOKEN else name
-    while free in taken:
-        free += "_"
-    taken.add(free)
-    return free
-
-
-def name_of_attribute(name: str) -> str:
-    """A name under which a module can hold a sub-graph."""
-    return f"{name}_graph" if name in _ATTRIBUTES else name
-
-
-_ATTRIBUTES = frozenset((*dir(fx.GraphModule), *vars(torch.nn.Module())))
-"""What a module has already."""
-
-
-def restore_sequences(name: str, args: list[Any], children: Mapping[str, fx.GraphModule]) -> None:
-    """Make tuples and lists of what a call takes and its body returns, as a capture has them: files
-    do not tell them apart."""
-    for place in TUPLES.get(name, ()):
-        if place < len(args) and isinstance(args[place], list):
-            args[place] = tuple(args[place])
-    body = children.get(str(args[0].target)) if args and name in LISTS else None
-    if body is not None:
-        output = body.graph.output_node()
-        if isinstance(output.args[0], tuple):
-            output.args = (list(output.args[0]),)
 
 
 _SYMBOLIC = {
@@ -637,6 +658,7 @@ _ARGUMENTS: dict[str, Callable[[_GraphReader, Any], Any]] = {
     "as_layout": _read_from(LAYOUTS, "layout"),
     "as_device": lambda reader, given: _device(given),
     "as_graph": _GraphReader._subgraph,
+    "as_delegate": _GraphReader._delegate,
     "as_operator": lambda reader, name: target_named(name),
     "as_string_to_argument": lambda reader, given: {
         name: reader._argument(value) for name, value in given.items()

@@ -20,6 +20,7 @@ from lostwax.classes import SYMBOLIC
 from lostwax.errors import SaveError
 from lostwax.fake import FakeTensor
 from lostwax.ir.data import ModuleCallEntry
+from lostwax.ir.graph.delegate import LoweredBackendModule, held_delegates
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import RangeConstraints, limits_by_name
@@ -35,11 +36,13 @@ from lostwax.ir.signature import (
     SymFloatArgument,
     SymIntArgument,
 )
+from lostwax.ops.dialect_operator import overload_of
 from lostwax.ops.registry import has_trait
 from lostwax.ops.traits import Trait
 from lostwax.pt2 import peer
 from lostwax.pt2.container.weights import device_json
 from lostwax.pt2.graph import metadata
+from lostwax.pt2.graph.delegates import describe_delegate
 from lostwax.pt2.graph.spelling import SymbolWriter, as_recorded, bounds, settle, settle_number
 from lostwax.pt2.graph.targets import argument_names, name_of, unspeakable
 from lostwax.pt2.graph.treespec import namedtuple_fields, tree_text
@@ -72,7 +75,7 @@ def encode(program: ExportedProgram, plain_names: bool = False, lines: Lines = W
         for s in specs.input_specs
         if s.kind is InputKind.USER_INPUT and isinstance(s.arg, ConstantArgument)
     }
-    beside = Beside()
+    beside = Beside(list(held_delegates(program.graph_module)))
     graph = _GraphEncoder(program.graph_module, symbols, beside, lines).graph(constants)
     if isinstance(program.range_constraints, RangeConstraints):
         for limited in program.range_constraints.limits:  # also of what no node has any more
@@ -100,8 +103,35 @@ def encode(program: ExportedProgram, plain_names: bool = False, lines: Lines = W
         "verifiers": [program.dialect],
         "torch_version": torch.__version__,
         "guards_code": guards_code(program),
-        "lostwax": own_record(program, symbols, beside, lines),
+        "lostwax": own_record(program, symbols, beside, lines)
+        | _delegates(program, symbols, beside, lines),
     }
+
+
+def _delegates(
+    program: ExportedProgram, symbols: SymbolWriter, beside: Beside, lines: Lines
+) -> Json:
+    """Our record of the delegates, which torch has no form for."""
+    if not beside.delegates:
+        return {}
+    found = []
+    for number, delegate in enumerate(beside.delegates):
+        part, path = delegate.program, f"delegate_{number}"
+        inner = _GraphEncoder(part.graph_module, symbols, beside, lines, path)
+        specs = part.graph_signature
+        found.append(
+            describe_delegate(delegate, number)
+            | {
+                "graph": inner.graph(),
+                "signature": {
+                    "input_specs": [_input_spec(s) for s in specs.input_specs],
+                    "output_specs": [_output_spec(s) for s in specs.output_specs],
+                },
+                "module_call_graph": [_call_entry(e) for e in part.module_call_graph],
+                "dialect": part.dialect,
+            }
+        )
+    return {"delegates": found}
 
 
 def _ranges(program: ExportedProgram, symbols: SymbolWriter) -> Json:
@@ -265,7 +295,8 @@ class _GraphEncoder:
 
     def _node(self, node: Node) -> Json:
         target = node.target
-        form = _form(target) if isinstance(target, OpOverload) else None
+        overload = overload_of(target)
+        form = _form(overload) if isinstance(overload, OpOverload) else None
         name = name_of(target)
         single = None
         value = node.meta.get("val")
@@ -297,7 +328,8 @@ class _GraphEncoder:
         if has_trait(node.target, Trait.ASSERTS):  # its message may name the user's line
             args = [self._message(a) for a in args]
             kwargs = {n: self._message(a) for n, a in kwargs.items()}
-        unnamed = unspeakable(node.target) if isinstance(node.target, OpOverload) else None
+        overload = overload_of(node.target)
+        unnamed = unspeakable(overload) if isinstance(overload, OpOverload) else None
         if unnamed is not None and unnamed[0] == len(args):
             args.append(unnamed[1])
         given = [
@@ -393,11 +425,12 @@ class _GraphEncoder:
     def _subgraph(self, node: Node) -> Json:
         path = str(node.target)
         child = find_attribute(self.module, path)
+        if isinstance(child, LoweredBackendModule):
+            self.placed.append(node.name)
+            number = self.beside.delegates.index(child)
+            return {"as_delegate": {"name": node.name, "path": path, "number": number}}
         if not isinstance(child, GraphModule):
-            raise SaveError(
-                f"{path} is no graph; only graphs are read as attributes\n  instead: save the "
-                "program before to_backend; to_executable() writes delegates into a .pte file"
-            )
+            raise SaveError(f"{path} is no graph, and no delegate; nothing else is an attribute")
         self.placed.append(node.name)
         name = path.replace(".", "_")
         while self.graph_names.setdefault(name, child) is not child:

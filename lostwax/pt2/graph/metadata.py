@@ -16,11 +16,12 @@ import torch
 from torch import nn
 
 from lostwax.errors import LoadError, SaveError
-from lostwax.ir.graph.handles import HANDLE
+from lostwax.ir.graph.handles import HANDLE, REASONS
 from lostwax.ir.graph.lookup import WHOLE
 from lostwax.pt2.graph.targets import name_of, target_named
 from lostwax.pt2.lines import Lines
 
+_NUMBER = re.compile(r"\d{1,18}")
 _OUTER_COMMA = re.compile(r",(?![^\[]*\])")
 
 
@@ -29,7 +30,7 @@ NO_MODULE = {"L__self__": ("", "lostwax.NoModule")}
 nodes."""
 DECOMPOSED = "decomposed_from"
 """Our own entry: the operators that a node was one of several nodes of."""
-OWN = (DECOMPOSED, WHOLE, HANDLE)
+OWN = (DECOMPOSED, WHOLE, HANDLE, REASONS)
 """Entries that torch does not have."""
 
 
@@ -57,6 +58,8 @@ def write(meta: dict[str, Any], lines: Lines) -> dict[str, str]:
         out[WHOLE] = name_of(meta[WHOLE])
     if HANDLE in meta:  # ExecuTorch's
         out[HANDLE] = str(meta[HANDLE])
+    if meta.get(REASONS):  # our own
+        out[REASONS] = json.dumps(meta[REASONS])
     return out
 
 
@@ -80,8 +83,14 @@ def read(given: dict[str, Any]) -> dict[str, Any]:
         out[DECOMPOSED] = tuple(Origin(n, target_named(t)) for n, _, t in parts)
     if given.get(WHOLE):
         out[WHOLE] = target_named(given[WHOLE])
-    if str(given.get(HANDLE) or "").isdecimal():
-        out[HANDLE] = int(given[HANDLE])
+    if handles := _NUMBER.findall(str(given.get(HANDLE) or "")):
+        numbers = tuple(map(int, handles))
+        out[HANDLE] = numbers[0] if len(numbers) == 1 else numbers
+    if given.get(REASONS):
+        reasons = json.loads(given[REASONS])
+        if not isinstance(reasons, list) or not all(isinstance(r, str) for r in reasons):
+            raise LoadError("the reasons why no backend took it are damaged")
+        out[REASONS] = tuple(reasons)
     return out
 
 

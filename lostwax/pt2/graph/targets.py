@@ -18,6 +18,12 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket, _OpNamespace
 
 from lostwax.cache import cached, cached_by_identity
+from lostwax.dialects.edge_operators import (
+    DIM_ORDER,
+    EdgeOperator,
+    dim_order_library,
+    edge_operator,
+)
 from lostwax.errors import LoadError, SaveError
 from lostwax.sym.numbers.real import MATH
 
@@ -51,6 +57,8 @@ def target_named(name: str) -> Any:
     if function is not None:
         return function
     parts = name.split(".")
+    if parts[:3] == _EDGE:
+        return _edge_operator(name, parts[3:])
     if parts[:2] != ["torch", "ops"] or not all(part.isidentifier() for part in parts):
         raise _not_callable(name)
     if parts[2] in _KEPT_APART:
@@ -63,6 +71,21 @@ def target_named(name: str) -> Any:
             "  fix: import the library that registers it, then load again"
         )
     return found
+
+
+_EDGE = ["lostwax", "ops", "edge"]
+
+
+def _edge_operator(name: str, parts: list[str]) -> EdgeOperator:
+    if len(parts) == 3 and parts[0] == DIM_ORDER:
+        parts = [dim_order_library().name, *parts[1:]]
+    found = _operator(parts) if all(part.isidentifier() for part in parts) else None
+    if not isinstance(found, OpOverload):
+        raise LoadError(
+            f"the operator {name} is not registered in this process\n"
+            "  fix: import the library that registers it, then load again"
+        )
+    return edge_operator(found)
 
 
 def check_callable(function: Any) -> None:
@@ -104,6 +127,8 @@ def name_of(target: Any) -> str:
     """The name of a function in files; a `SaveError` if it has none there."""
     if isinstance(target, OpOverload):
         return f"torch.ops.{target}"
+    if isinstance(target, EdgeOperator):
+        return f"lostwax.ops.{target}"
     if isinstance(target, HigherOrderOperator):
         return f"torch.ops.{target.namespace}.{target.name()}"
     name = _NAMES.get(id(target))

@@ -358,7 +358,9 @@ def _explain(name: str, made: Any, program: Any, case: Case, text: str) -> tuple
     torch's own capture of the module makes the call."""
     first = _raised(name, made, replace(case, calls=case.calls[:1]))[0]
     heard = [each for grad in (True, False) for each in _hear_own(name, made, case, grad)]
-    if _signature(text) in (_signature(each.text) for each in heard):
+    # (That our program runs as a module has been seen before the other consumers.)
+    telling = [each.text for each in heard if each.is_module or name != "module"]
+    if _signature(text) in map(_signature, telling):
         return "limit", f"of torch's own capture, too: {text}"
     if first and any(each.is_module and each.with_gradients and not each.text for each in heard):
         return "wrong", f"{text}; torch's own capture of the module makes the call"
@@ -372,7 +374,7 @@ def _explain(name: str, made: Any, program: Any, case: Case, text: str) -> tuple
             return "limit", f"only without gradients: {text}"
         if outcome == "wrong":
             return outcome, f"without gradients: {other}"
-    programs = [each.text for each in heard if not each.is_module]
+    programs = [each.text for each in heard if each.is_captured and not each.is_module]
     if programs and all(programs) and name != "module":
         return "limit", f"{text}; of torch's own capture of it: {programs[0]}"
     return "unsure", f"{text}; {next((each.text for each in heard), '')}"
@@ -408,6 +410,8 @@ class Heard(NamedTuple):
     is_module: bool
     """Captures of the module, not of the program in its hands?"""
     with_gradients: bool
+    is_captured: bool
+    """Does torch capture it at all?"""
 
 
 def _hear_own(name: str, made: Any, case: Case, with_gradients: bool) -> Iterator[Heard]:
@@ -415,14 +419,13 @@ def _hear_own(name: str, made: Any, case: Case, with_gradients: bool) -> Iterato
     for own, is_module in _capture_own(made, case, with_gradients):
         is_said = isinstance(own, str)
         text = own if is_said else _raised(name, own, case, with_gradients)[0]
-        yield Heard(text, is_module, with_gradients)
+        yield Heard(text, is_module, with_gradients, not is_said)
 
 
 def _capture_own(made: Any, case: Case, with_gradients: bool) -> Iterator[tuple[Any, bool]]:
     """What torch itself captures: of the module as it is written, else of the program in its hands;
-    and functional, as ours is. Or the words with which it refuses the module or takes its own
-    program no further. (Those with which it refuses our program are none of its own, nor is what it
-    captures of that another witness of what our program does.)"""
+    and functional, as ours is. Or the words with which it refuses. (What it makes of our program is
+    no other witness of what that does as a module.)"""
     keeping = Handed(made)
     for make, is_module in ((case.make, True), (case.make_exported, True), (made.module, False)):
         example, own = case.calls[0](), None
@@ -435,8 +438,7 @@ def _capture_own(made: Any, case: Case, with_gradients: bool) -> Iterator[tuple[
                 own = torch.export.export(make(), tuple(example.args), example.kwargs)
                 functional = own.run_decompositions()
         except Exception as error:  # of any class: whatever torch stumbles over
-            if own is not None or is_module:
-                yield _say(error), is_module
+            yield _say(error), is_module
         else:
             yield functional, is_module
         finally:

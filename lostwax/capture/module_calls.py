@@ -26,7 +26,7 @@ from lostwax.ir.pytree import call_paths, leaf_paths
 from lostwax.ir.signature import ArgumentSpec
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PreservedCall:
     """A call of a preserved module. Tensors are values of the log, sizes are expressions."""
 

@@ -81,7 +81,7 @@ _PLACES = frozenset(("index", "indices", "offsets", "repeats"))
 """The arguments, of operators of all families, that say where."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Operator:
     """One overload: its rule and how its results relate to its arguments."""
 

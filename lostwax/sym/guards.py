@@ -70,7 +70,7 @@ class BrokenDim(NamedTuple):
 # ------------------------------------------------------------------------------------ the least set
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Implications:
     """Which conditions follow from others."""
 
@@ -151,7 +151,7 @@ def _find_divisors(condition: BoolExpr) -> list[Expr]:
 # ---------------------------------------------------------------------------------- declared ranges
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Declarations:
     """Says how a dimension would have to be declared for a guard to hold."""
 

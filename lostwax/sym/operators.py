@@ -19,7 +19,7 @@ from lostwax.sym.reasoning.forms import Forms
 from lostwax.sym.reasoning.rules import Rules
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Operators:
     """`require_nonzero` is told of every divisor, and sees to it that it is not zero."""
 

@@ -23,7 +23,7 @@ from lostwax.sym.numbers.real import definition
 _FIRST_SIZES = 256
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class SortedGuards:
     """The guards of a trace, sorted by where they are checked."""
 

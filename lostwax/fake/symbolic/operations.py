@@ -31,7 +31,7 @@ from lostwax.sym.numbers.real import MATH, Number, Real, apply, compare, divide,
 Value: TypeAlias = "Size | Number | BoolExpr"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, repr=False)
 class BinaryOperator:
     """A binary operator on two sizes, and on two floats (None: a TypeError)."""
 

@@ -19,7 +19,7 @@ EVERYTHING = Range(None, None)
 MAX_DEPTH = 64  # of atoms within atoms; deeper ones are taken as they are
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Bounds:
     """Ranges under today's facts, remembered per version of the facts. `unfold` gives an expression
     without remainders by constants."""

@@ -19,7 +19,7 @@ from lostwax.sym.reasoning.facts import Facts
 from lostwax.sym.reasoning.rules import Rules
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Conditions:
     facts: Facts
     algebra: Algebra

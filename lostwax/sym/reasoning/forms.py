@@ -18,7 +18,7 @@ from lostwax.sym.reasoning.rules import Rules
 MAX_REWRITES = 16  # of products in one expression
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Forms:
     facts: Facts
     algebra: Algebra

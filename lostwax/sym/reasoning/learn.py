@@ -28,7 +28,7 @@ MAX_RESIDUES = 8  # of a symbol that are looked at one by one
 ROUNDS = 4  # times that a symbol's range is passed on, or a condition taken, for one fact
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Learner:
     facts: Facts
     algebra: Algebra

@@ -41,7 +41,7 @@ MAX_POINTS = 64  # that are tried one by one
 MAX_TRIED_FACTS = 8  # that are checked at each of them
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Prover:
     facts: Facts
     algebra: Algebra

@@ -37,7 +37,7 @@ MAX_ARGUMENTS = 16  # of a max or min whose arguments are compared with each oth
 MAX_UNFOLDED = 256  # terms of a polynomial whose remainders are written out
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Rules:
     """`prove` says whether an expression is certainly not negative."""
 

@@ -43,6 +43,7 @@ from lostwax.errors import LostwaxError
 from lostwax.interop import from_torch, to_torch
 from lostwax.interop.exchange import prepare
 from lostwax.ir.signature import list_members, strip_class
+from lostwax.pt2.peer import find_unreadable
 from tests.interop.oracle import describe_ours, differences
 
 KINDS = (*flow_programs.KINDS, "rows", *generate.KINDS)
@@ -377,6 +378,8 @@ def _explain(name: str, made: Any, program: Any, case: Case, text: str) -> tuple
     programs = [each.text for each in heard if each.is_captured and not each.is_module]
     if programs and all(programs) and name != "module":
         return "limit", f"{text}; of torch's own capture of it: {programs[0]}"
+    if name == "saved" and (unread := find_unreadable(program)):  # as `lostwax.save` says, too
+        return "limit", f"{text}; {unread[0]}"
     return "unsure", f"{text}; {next((each.text for each in heard), '')}"
 
 

@@ -25,6 +25,7 @@ from lostwax.capture.shapes.spec import Constraint as Constraint
 from lostwax.capture.shapes.violations import (
     refine_dynamic_shapes_from_suggested_fixes as refine_dynamic_shapes_from_suggested_fixes,
 )
+from lostwax.capture.sharded.ranks import export_ranks as export_ranks
 from lostwax.checking.check import check as check
 from lostwax.checking.result import CheckResult as CheckResult
 from lostwax.checkpoints import Checkpoint as Checkpoint

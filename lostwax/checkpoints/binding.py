@@ -16,6 +16,8 @@ from lostwax.checkpoints.headers import StoredTensor, name_some
 from lostwax.checkpoints.reading import StoredReader
 from lostwax.errors import LoadError
 from lostwax.identity import ByIdentity
+from lostwax.ir.data import SHARD
+from lostwax.ir.shards import cut_shard, describe_mesh, describe_placements, is_dtensor
 
 
 class _TensorSlot(NamedTuple):
@@ -67,9 +69,28 @@ def _make(reader: StoredReader, names: list[str], old: torch.Tensor) -> torch.Te
                 "checkpoint\n  instead: build the model with both of them (tie_word_embeddings="
                 "False)"
             )
+    if is_dtensor(old):
+        return _make_shard(found, old)
     if isinstance(old, nn.Parameter):
         return nn.Parameter(found, requires_grad=old.requires_grad)
     return found
+
+
+def _make_shard(stored: torch.Tensor, old: Any) -> torch.Tensor:
+    """The shard that this rank has, a view of the file, as a DTensor like the old one."""
+    placements = describe_placements(old.placements)
+    if placements is None:
+        raise LoadError(
+            f"a parameter is cut by {list(old.placements)}\n  instead: Shard or Replicate"
+        )
+    mesh = describe_mesh(old.device_mesh)
+    names, context = old.__tensor_flatten__()
+    parts = {name: getattr(old, name) for name in names}
+    parts[SHARD] = cut_shard(stored, placements, mesh)
+    made = type(old).__tensor_unflatten__(parts, context, old.size(), old.stride())
+    if isinstance(old, nn.Parameter):
+        return nn.Parameter(made, requires_grad=old.requires_grad)
+    return made  # type: ignore[no-any-return]
 
 
 def _check(

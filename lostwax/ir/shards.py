@@ -118,3 +118,16 @@ def is_same(captured: Mesh, found: Mesh) -> bool:
 def describe(mesh: Mesh) -> str:
     shape = "x".join(map(str, mesh.shape))
     return f"a mesh of {shape} {mesh.device} ranks {list(mesh.ranks)}"
+
+
+def cut_shard(whole: torch.Tensor, placements: Sequence[str], mesh: Mesh) -> torch.Tensor:
+    """The shard of a tensor that one rank has, as a view of it."""
+    found = whole
+    for text, size, place in zip(placements, mesh.shape, mesh.coordinate, strict=True):
+        match = _PLACEMENT.fullmatch(text)
+        if match is not None and match[1]:
+            dim = int(match[1])
+            share = -(-found.shape[dim] // size)
+            start = min(place * share, found.shape[dim])
+            found = found.narrow(dim, start, min(share, found.shape[dim] - start))
+    return found

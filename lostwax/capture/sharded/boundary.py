@@ -122,6 +122,7 @@ class CutCall(PlainCall):
             index = len(self.meshes)
             self.meshes.append(tensor.device_mesh)
             self._known.append(describe_mesh(tensor.device_mesh))
+            _check_rank(self._known[-1], what)
         return Layout(index, placements)
 
     def _shorten(self, tensor: Any, layout: Layout, what: str = "", exact: bool = False) -> Layout:
@@ -153,6 +154,23 @@ class CutCall(PlainCall):
             size, stride = infer_whole(fake, cut, like=given._local_tensor)
         parts = {name: getattr(given, name) for name in names} | {"_local_tensor": fake}
         return type(given).__tensor_unflatten__(parts, context, torch.Size(size), stride)
+
+
+def _check_rank(mesh: Mesh, what: str) -> None:
+    """Refuse a mesh as another rank sees it. torch's caches answer with the mesh that a process had
+    first, where two of them differ in the rank of the process alone."""
+    if not mesh.coordinate:
+        return
+    place = 0
+    for at, size in zip(mesh.coordinate, mesh.shape, strict=False):
+        place = place * size + at
+    found, rank = mesh.ranks[place], torch.distributed.get_rank()
+    if found != rank:
+        raise CaptureError(
+            f"{what} is a DTensor on a mesh of rank {found}, and this process is rank {rank}.\n"
+            "  why: torch remembers how DTensors are cut, and takes meshes of two ranks for one\n"
+            "  instead: a process for each rank, or lostwax.export_ranks"
+        )
 
 
 def _advise(cut: Any) -> str:

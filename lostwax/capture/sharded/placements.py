@@ -23,6 +23,7 @@ from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.write import flatten
 from lostwax.ir.data import Settings
 from lostwax.ops.shapes import hint
+from lostwax.sym import Expr
 from lostwax.undo.undo import Undo
 
 
@@ -50,6 +51,8 @@ def apply(undo: Undo) -> None:
             if torch_version.is_tested():
                 raise
             raise torch_version.make_import_error(error) from error
+    undo.add(_chosen.clear)
+    undo.add(_meshes.clear)
     _swaps[0].apply(undo)
 
 
@@ -75,7 +78,7 @@ def _list_swaps(propagator: Any) -> list[CodeSwap]:
         CodeSwap(propagator.propagate_op_sharding_non_cached, _choose_placements),
         CodeSwap(propagator._propagate_tensor_meta_non_cached, _infer_whole),
         CodeSwap(is_tensor_shardable, _is_shardable),
-        CodeSwap(DTensorSpec.__hash__, _hash_fixed),
+        CodeSwap(DTensorSpec.__hash__, _hash_here),
         CodeSwap(redistribute_cost, _estimate_at_example),
     ]
 
@@ -88,17 +91,28 @@ def _vary(numbers: Any) -> bool:
     return any(type(each) is torch.SymInt for each in numbers)
 
 
-def _hash_fixed(plain: Any, self: Any) -> int:
-    """What has sizes that vary is remembered by none of them."""
+def _hash_here(plain: Any, self: Any) -> int:
+    """torch's caches know no sizes that vary. They take the meshes of two ranks of one process for
+    equal, and would answer for the other rank: so each mesh has entries of its own."""
     meta = self.tensor_meta
     if meta is not None and _vary((*meta.shape, *meta.stride)):
         raise TypeError("a DTensorSpec of sizes that vary has no hash")
-    return plain(self)  # type: ignore[no-any-return]
+    return hash((plain(self), id(self.mesh)))
 
 
 def _choose_placements(plain: Any, self: Any, op_schema: Any) -> Any:
     """How an operator's arguments and results are sharded. Which ways there are is asked of the
     example's sizes; of the one that is taken the program's sizes must allow it."""
+    key = _describe_call(op_schema)
+    found = None if key is None else _chosen.get(key)
+    if found is None:
+        found = op_schema, _choose_anew(plain, self, op_schema)
+        if key is not None and (key := _describe_call(op_schema)) is not None:
+            _chosen[key] = found  # with what was found out meanwhile
+    return found[1]
+
+
+def _choose_anew(plain: Any, self: Any, op_schema: Any) -> Any:
     from torch.distributed.tensor._dtensor_spec import DTensorSpec
     from torch.distributed.tensor._ops.utils import is_tensor_shardable
 
@@ -113,6 +127,54 @@ def _choose_placements(plain: Any, self: Any, op_schema: Any) -> Any:
         if isinstance(spec, DTensorSpec) and spec.tensor_meta is not None:
             is_tensor_shardable(spec.shape, spec)
     return chosen
+
+
+_chosen: dict[Any, tuple[Any, Any]] = {}
+"""What was chosen in this capture: the call, and how it is sharded."""
+_meshes: list[Any] = []
+"""The meshes of this capture, told apart by identity: torch takes those of two ranks for equal."""
+
+
+def _describe_call(op_schema: Any) -> Any:
+    """A key for all that a choice depends on; None if there is none."""
+    env = threads.running[-1].shape_env
+    assert env is not None
+    numbers: list[Expr] = []
+    try:
+        key = (
+            op_schema.op,
+            *(
+                _describe(each, numbers)
+                for each in (op_schema.args_schema, op_schema.kwargs_schema)
+            ),
+        )
+        hash(key)
+    except TypeError:
+        return None
+    if not numbers:
+        return key
+    world = env.facts.world
+    return None if world is None else (world, *key)
+
+
+def _describe(value: Any, numbers: list[Expr]) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple([_describe(each, numbers) for each in value])
+    if isinstance(value, dict):
+        return tuple([(name, _describe(each, numbers)) for name, each in value.items()])
+    if type(value) is torch.SymInt:
+        value = unwrap(value)
+        numbers += [value] if isinstance(value, Expr) else []
+        return value
+    mesh = getattr(value, "mesh", None)
+    if mesh is None:
+        return type(value), value
+    index = next((i for i, each in enumerate(_meshes) if each is mesh), len(_meshes))
+    if index == len(_meshes):
+        _meshes.append(mesh)
+    order, meta = value.shard_order, value.tensor_meta
+    parts = () if meta is None else (tuple(meta.shape), tuple(meta.stride), meta.dtype)
+    return index, value.placements, order, _describe(parts, numbers)
 
 
 _choosing: list[Any] = []

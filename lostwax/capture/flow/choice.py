@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from lostwax.branches import is_caught_above
+from lostwax.capture.attempt import Retry
 from lostwax.capture.control.cond import append_cond, find_facts, read_predicate
 from lostwax.capture.control.scope import Scope, are_equal, find_order
 from lostwax.capture.flow.lists.choices import find_tails, merge_tails
@@ -137,15 +138,22 @@ class Choice:
         """The side has raised."""
         if self._is_inline:
             raise error
-        is_ours = isinstance(error, (LostwaxError, RecursionError))
+        is_ours = isinstance(error, (LostwaxError, Retry, RecursionError))
         is_ours = is_ours or asks_data(error)
         if is_ours and self._tried is not None:  # as with the example's sizes, then
             error, is_ours = self._tried, False
         if is_ours or not isinstance(error, Exception):
             close_regions(self._around)
-            if not is_ours and not is_interrupt(error):
-                self._refuse_caught(error, self.side)
-            raise error
+            if is_ours or is_interrupt(error):
+                raise error
+            self._refuse_caught(error, self.side)
+            raise CaptureError(
+                f"the {self.side} side of an `if` on data raises {type(error).__name__}.\n"
+                f"  at {self._where}\n"
+                "  why: that ends Python, or what waits for it; a program can only stop with an "
+                "error\n"
+                "  instead: raise an exception, RuntimeError for instance"
+            ) from error
         try:
             refuse_symbol(error, self._tracer.shape_env)
         except CaptureError:

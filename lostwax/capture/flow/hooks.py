@@ -26,6 +26,7 @@ from lostwax.capture.flow.truths import (
     KEPT,
     UNSET,
     Joint,
+    are_read_quietly,
     combine,
     compare,
     compare_unequal,
@@ -81,8 +82,9 @@ class CaptureHooks(Hooks):
             return None
         frame = sys._getframe(1)
         if site.joins is not None:
-            name, is_and = site.joins
-            return Joint(frame, name, predicate, is_and)
+            name, is_and, reads = site.joins
+            if are_read_quietly(frame, reads):
+                return Joint(frame, name, predicate, is_and)
         return Choice(threads.running[-1], predicate, frame, site, names, live)
 
     truth = _either(read_truth, bool)

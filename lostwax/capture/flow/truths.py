@@ -5,7 +5,11 @@ Must not record regions.
 
 from __future__ import annotations
 
-from types import FrameType, FunctionType
+from collections import ChainMap
+from collections.abc import Sequence
+from enum import Enum, EnumMeta
+from inspect import getattr_static
+from types import FrameType, FunctionType, MemberDescriptorType
 from typing import Any
 
 import torch
@@ -185,6 +189,52 @@ KEYS = (int, float, str, bytes, type(None))
 
 def make_tensor(truth: Any) -> torch.Tensor:
     return truth if isinstance(truth, torch.Tensor) else torch.full((), truth)
+
+
+def are_read_quietly(frame: FrameType, reads: Sequence[Sequence[str]]) -> bool:
+    """Are these names, and attributes of them, read, compared and asked for their truth without
+    running anything of the user's?"""
+    known = ChainMap(frame.f_locals, frame.f_globals, frame.f_builtins)
+    for name, *attributes in reads:
+        found = known.get(name, _NOT_THERE)
+        for each in attributes:
+            found = _read_attribute(found, each)
+        if not _is_asked_quietly(found):
+            return False
+    return True
+
+
+def _read_attribute(of: Any, name: str) -> Any:
+    """What is there without asking anybody."""
+    if isinstance(of, torch.Tensor):
+        return vars(of).get(name) if hasattr(torch.Tensor, name) else vars(of).get(name, _NOT_THERE)
+    found = getattr_static(of, name, _NOT_THERE)
+    if found is _NOT_THERE and isinstance(of, torch.nn.Module):
+        own = (vars(of).get(each, {}) for each in ("_parameters", "_buffers", "_modules"))
+        return next((each[name] for each in own if name in each), _NOT_THERE)
+    if isinstance(found, MemberDescriptorType):
+        return getattr(of, name, _NOT_THERE)
+    if isinstance(of, Enum) and name in ("name", "value"):
+        return getattr(of, f"_{name}_")
+    if isinstance(of, EnumMeta) and name in of.__members__:
+        return of.__members__[name]
+    return _NOT_THERE if hasattr(type(found), "__get__") else found
+
+
+def _is_asked_quietly(value: Any) -> bool:
+    kind = type(value)
+    if kind in _ATOMS or isinstance(value, (torch.Tensor, *SYMBOLIC)):
+        return True
+    if kind in (list, tuple, dict, torch.Size):
+        return all(type(each) in _ATOMS for each in value)
+    own = [getattr(kind, name, None) is getattr(object, name, None) for name in _ASKED]
+    return value is not _NOT_THERE and all(own)
+
+
+_NOT_THERE = object()
+_ATOMS = frozenset((type(None), bool, int, float, complex, str, bytes))
+_ASKED = ("__bool__", "__len__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
+"""What is called when something is compared, or asked for its truth."""
 
 
 class Joint:

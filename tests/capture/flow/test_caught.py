@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import json
 import math
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
@@ -817,3 +818,15 @@ def raise_in_loop(x: Tensor, kind: Any) -> Tensor:
 def test_what_is_no_exception_and_caught_is_refused(call: Any, kind: Any, sign: float) -> None:
     with pytest.raises(CaptureError, match=f"raises {kind.__name__}"):
         lostwax.export(lambda x: call(x, kind), (torch.ones(3) * sign,))
+
+
+def test_what_is_no_exception_and_not_caught_is_refused() -> None:
+    """It ended the process that exports."""
+
+    def call(x: Tensor) -> Tensor:
+        if x.sum() > 0:
+            sys.exit()
+        return x
+
+    with pytest.raises(CaptureError, match=r"raises SystemExit(.|\n)*instead: raise an exception"):
+        lostwax.export(call, (torch.ones(3),))

@@ -440,3 +440,64 @@ def test_objects_that_others_hold_may_be_exchanged() -> None:
     for sign in (1.0, -1.0):
         x = torch.ones(3) * sign
         torch.testing.assert_close(program.module()(x), call(x))
+
+
+class Noticing:
+    """Whoever asks it leaves a trace."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.plain = 3
+
+    def _note(self, *other: Any) -> bool:
+        self.asked.append(1)
+        return True
+
+    @functools.cached_property
+    def once(self) -> bool:
+        return self._note()
+
+    def __getattr__(self, name: str) -> bool:
+        if name != "made_up":
+            raise AttributeError(name)
+        return self._note()
+
+    __bool__ = __eq__ = __gt__ = _note  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda total, it: total > 0 and it.once,
+        lambda total, it: total > 0 and it,
+        lambda total, it: total > 0 and it == 1,
+        lambda total, it: total > 0 or it.made_up,
+        lambda total, it: 0 < total < it,
+    ],
+    ids=["property", "truth", "equality", "attribute", "order"],
+)
+def test_the_second_of_two_conditions_is_asked_only_where_eager_asks_it(ask: Any) -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        it = Noticing()
+        if ask(x.sum(), it):
+            x = x + 1
+        return x + len(it.asked)
+
+    with pytest.raises(CaptureError, match=r"do not agree: (asked has|it\[.once)"):
+        export(call, (torch.ones(3),))
+
+
+def test_a_second_condition_that_nobody_notices_needs_no_branch() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        it = Noticing()
+        kind = types.SimpleNamespace(name="sum")
+        if x.sum() > 0 and it.plain == 3 and kind.name == "sum" and x.ndim == 1:
+            x = x + 1
+        return x
+
+    program = export(call, (torch.ones(3),))
+    for sign in (1.0, -1.0):
+        x = torch.ones(3) * sign
+        torch.testing.assert_close(program.module()(x), call(x))
+    assert sum(str(node.target) == "cond" for node in program.graph.nodes) == 1

@@ -45,6 +45,7 @@ from lostwax.capture.flow.rewriting.scopes import COMPREHENSIONS, SCOPES, find_s
 from lostwax.capture.flow.rewriting.shadows import UNKNOWN, Meanings
 
 Block = list[ast.stmt]
+Reads = tuple[tuple[str, ...], ...]
 _EXTREMES = (max, min)
 _COMPARISONS = {
     ast.Eq: "equal", ast.NotEq: "differ", ast.In: "is_in", ast.NotIn: "is_not_in",
@@ -344,30 +345,39 @@ class ExpressionLowering:
         is_and = isinstance(each.op, ast.And)
         for i, value in enumerate(each.values):
             block: Block = []
+            reads = _list_reads(value) if is_asked else None
             made = self.ask(value, block) if is_asked else self.take(value, block)
             made = hook("truth", made) if is_asked else made
             inner: Block = [locate(new, value) for new in (*block, assign(name, made))]
-            is_cheap = is_asked and not block and _is_cheap(value)
-            out = self._put_next(i, name, inner, is_and, is_cheap, value, out)
+            out = self._put_next(i, name, inner, is_and, None if block else reads, value, out)
 
     def _put_next(
-        self, i: int, name: str, block: Block, is_and: bool, is_cheap: bool, at: Any, out: Block
+        self,
+        i: int,
+        name: str,
+        block: Block,
+        is_and: bool,
+        reads: Reads | None,
+        at: Any,
+        out: Block,
     ) -> Block:
         """Put what computes the operand `i`; the next one goes into the block that is returned."""
         if i == 0:
             out += block
             return out
-        out.append(self._go_on(name, block, is_and, is_cheap, at))
+        out.append(self._go_on(name, block, is_and, reads, at))
         return block
 
-    def _go_on(self, name: str, block: Block, is_and: bool, is_cheap: bool, at: ast.AST) -> ast.If:
+    def _go_on(
+        self, name: str, block: Block, is_and: bool, reads: Reads | None, at: ast.AST
+    ) -> ast.If:
         """Do more, if what is known so far does not decide."""
         other: Block = [locate(ast.Pass(), at)]
         if name.startswith(PART):  # there it may be certain what it is
             other = [locate(assign(name, hook("find_known", load(name))), at)]
         sides: Any = (block, other) if is_and else (other, block)
         choice: Any = locate(ast.If(load(name), *sides), at)
-        choice.joins = (name, is_and) if is_cheap else None
+        choice.joins = None if reads is None else (name, is_and, reads)
         return choice  # type: ignore[no-any-return]
 
     def _take_UnaryOp(self, each: Any, out: Block) -> Any:
@@ -383,14 +393,14 @@ class ExpressionLowering:
         left = self.keep(self.take(each.left, out), out)
         for i, (op, value) in enumerate(zip(each.ops, each.comparators, strict=True)):
             block: Block = []
+            reads = _list_reads(ast.Compare(left, [op], [value])) if is_asked else None
             right = self.take(value, block)
             if i + 1 < len(each.ops):
                 right = self.keep(right, block)
             compared: ast.expr = locate(ast.Compare(left, [op], [right]), each)
             compared = hook("truth", compared) if is_asked else compared
             inner: Block = [locate(new, each) for new in (*block, assign(name, compared))]
-            is_cheap = is_asked and not block and _is_cheap(value)
-            out = self._put_next(i, name, inner, True, is_cheap, value, out)
+            out = self._put_next(i, name, inner, True, None if block else reads, value, out)
             left = right
         return locate(load(name), each)
 
@@ -562,13 +572,18 @@ def _set_part(holder: Any, key: Any, value: Any) -> None:
         setattr(holder, key, value)
 
 
-def _is_cheap(each: ast.AST) -> bool:
-    """May it be computed though nobody asks? It compares variables, attributes and constants."""
+def _list_reads(each: ast.AST) -> Reads | None:
+    """What is read by what only compares variables, attributes and constants; None, if it does
+    more."""
     if isinstance(each, ast.Compare) and not isinstance(each.ops[0], (ast.In, ast.NotIn)):
-        return all(map(_is_cheap, (each.left, *each.comparators)))
-    if isinstance(each, ast.Attribute):
-        return isinstance(each.value, ast.Name)
-    return isinstance(each, (ast.Name, ast.Constant))
+        parts = [_list_reads(part) for part in (each.left, *each.comparators)]
+        known = [part for part in parts if part is not None]
+        return tuple(read for part in known for read in part) if len(known) == len(parts) else None
+    if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
+        return ((each.value.id, each.attr),)
+    if isinstance(each, ast.Name):
+        return ((each.id,),)
+    return () if isinstance(each, ast.Constant) else None
 
 
 def _with_context(target: Any, context: Any) -> Any:

@@ -10,9 +10,10 @@ class Site(NamedTuple):
 
     line: int
     column: int
-    joins: tuple[str, bool] | None = None
-    """Of an `if` that stands for `a and b` or `a or b`, where `b` may be computed in any case: the
-    variable, and whether it is `and`."""
+    joins: tuple[str, bool, tuple[tuple[str, ...], ...]] | None = None
+    """Of an `if` that stands for `a and b` or `a or b`, where `b` may be computed in any case if
+    nobody notices that: the variable, whether it is `and`, and what `b` reads, each a name or one
+    with an attribute."""
     read_last: tuple[str, ...] = ()
     """The variables that are read when the function is left: by a `finally`."""
     apart: tuple[str, ...] = ()

@@ -2,7 +2,8 @@
 
 A program has the functional ones (`_c10d_functional`), which name their group by a string. What
 they return is there after a wait. Those that write (`c10d`, what `dist.all_reduce(x)` calls) are
-taken apart into these (`fake/composite/collectives.py`). Must not know of process groups.
+taken apart into these (`fake/composite/collectives.py`). That they communicate is told by their
+schemas (`registry.py`). Must not know of process groups.
 """
 
 from __future__ import annotations
@@ -15,16 +16,6 @@ from lostwax.ops.shapes import fail, require
 from lostwax.ops.traits import OperatorRefusal, Trait
 from lostwax.sym import Size, eq
 from lostwax.types import Sizes, TensorType
-
-_NEW = (
-    *("all_reduce", "broadcast", "all_gather_into_tensor", "reduce_scatter_tensor"),
-    *("all_reduce_coalesced", "all_gather_into_tensor_coalesced"),
-    *("reduce_scatter_tensor_coalesced", "all_to_all_single"),
-)
-_WITH_GRADIENT = ("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
-mark(Trait.COMMUNICATES, *[f"_c10d_functional::{name}" for name in _NEW])
-mark(Trait.COMMUNICATES, *[f"_c10d_functional_autograd::{name}" for name in _WITH_GRADIENT])
-mark(Trait.COMMUNICATES, "_dtensor::shard_dim_alltoall")
 
 
 def _both(name: str) -> tuple[str, str]:

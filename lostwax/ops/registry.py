@@ -379,6 +379,15 @@ def _find_present(names: Iterable[str]) -> frozenset[OpOverload]:
     return frozenset(overload for overload in found if not isinstance(overload, Absent))
 
 
+def mark_taking(trait: Trait, argument: str) -> None:
+    """Give a trait to all operators that take an argument of this name."""
+    _of_arguments[argument] = trait
+
+
+_of_arguments: dict[str, Trait] = {}
+mark_taking(Trait.COMMUNICATES, "group_name")  # so all collectives call their processes
+
+
 def _describe(overload: OpOverload) -> Operator:
     schema = overload._schema
     FAMILIES.load(schema.name)
@@ -390,6 +399,8 @@ def _describe(overload: OpOverload) -> Operator:
     aliases = [(a, info) for a in arguments if (info := a.alias_info) is not None]
     writes = [a for a, info in aliases if info.is_write]
     record.argument_names = tuple([a.name for a in arguments])
+    marked = [_of_arguments[name] for name in record.argument_names if name in _of_arguments]
+    record.traits |= frozenset(marked)
     record.mutates = tuple([a.name for a in writes])
     record.out_names = tuple([a.name for a in writes if a.is_out])
     record.results = tuple([_describe_result(r, aliases) for r in schema.returns])

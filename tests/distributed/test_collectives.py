@@ -16,6 +16,8 @@ from torch import Tensor, nn
 import lostwax
 from lostwax import interop
 from lostwax.ir.data import Group
+from lostwax.ops.registry import has_trait
+from lostwax.ops.traits import Trait
 from tests.distributed import collectives
 from tests.distributed.collectives import CASES, FAILURE, GRADIENTS
 from tests.distributed.ranks import run_ranks
@@ -126,6 +128,29 @@ def test_passes_keep_collectives() -> None:
     assert names == ["all_reduce", "wait_tensor", "all_reduce_1", "wait_tensor_1", "add"]
     again = program.run_decompositions()
     assert [n.name for n in again.graph.nodes if n.op == "call_function"] == names
+
+
+def test_what_names_a_group_is_a_collective() -> None:
+    """Also those of symmetric memory, and a user's own: none is dropped or merged."""
+    import torch.distributed._symmetric_memory
+
+    for name in ("one_shot_all_reduce", "fused_all_gather_matmul", "two_shot_all_reduce_"):
+        assert has_trait(getattr(torch.ops.symm_mem, name).default, Trait.COMMUNICATES), name
+    with torch.library._scoped_library("talking", "FRAGMENT") as library:
+        library.define("total(Tensor x, str group_name) -> Tensor")
+        library.impl("total", lambda x, group_name: x.clone(), "CompositeExplicitAutograd")
+        total: Any = torch.ops.talking.total
+
+        def talks(x: Tensor) -> Tensor:
+            total(x, "0")
+            return total(x, "0") + total(x, "0")
+
+        with torch.no_grad():
+            program = lostwax.export(talks, (x,)).run_decompositions()
+        nodes = program.graph.find_nodes(op="call_function", target=total.default)
+        assert len(nodes) == 3
+        assert program.settings is not None
+        assert program.settings.groups == (Group("0", 1),)
 
 
 def test_executorch_has_no_collectives() -> None:

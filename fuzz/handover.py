@@ -363,7 +363,7 @@ def _explain(name: str, made: Any, program: Any, case: Case, text: str) -> tuple
     telling = [each.text for each in heard if each.is_module or name != "module"]
     if _signature(text) in map(_signature, telling):
         return "limit", f"of torch's own capture, too: {text}"
-    if first and any(each.is_module and each.with_gradients and not each.text for each in heard):
+    if first and any(each.is_as_ours and not each.text for each in heard):
         return "wrong", f"{text}; torch's own capture of the module makes the call"
     found = _raised(name, made, case, with_gradients=False)[1]
     if found:
@@ -394,7 +394,7 @@ def _differs_so(
         return False
     (ours, found), call, part = seen, int(told[1]), told[2]
     case = replace(case, calls=case.calls[: call + 1])
-    for own, is_module in _capture_own(made, case, True):
+    for own, is_module, _ in _capture_own(made, case, True):
         is_telling = not isinstance(own, str) and (is_module or name != "module")
         seen_there = _raised(name, own, case)[1] if is_telling else []
         if len(seen_there) > call and seen_there[call].kind == "ran":
@@ -412,25 +412,28 @@ class Heard(NamedTuple):
     text: str
     is_module: bool
     """Captures of the module, not of the program in its hands?"""
-    with_gradients: bool
     is_captured: bool
     """Does torch capture it at all?"""
+    is_as_ours: bool
+    """Is it a functional program of the module, whose gradients are wanted?"""
 
 
 def _hear_own(name: str, made: Any, case: Case, with_gradients: bool) -> Iterator[Heard]:
     case = replace(case, calls=case.calls[:1])
-    for own, is_module in _capture_own(made, case, with_gradients):
+    for own, is_module, is_functional in _capture_own(made, case, with_gradients):
         is_said = isinstance(own, str)
         text = own if is_said else _raised(name, own, case, with_gradients)[0]
-        yield Heard(text, is_module, with_gradients, not is_said)
+        yield Heard(text, is_module, not is_said, is_module and is_functional and with_gradients)
 
 
-def _capture_own(made: Any, case: Case, with_gradients: bool) -> Iterator[tuple[Any, bool]]:
-    """What torch itself captures: of the module as it is written, else of the program in its hands;
-    and functional, as ours is. Or the words with which it refuses. (What it makes of our program is
-    no other witness of what that does as a module.)"""
-    keeping = Handed(made)
+def _capture_own(made: Any, case: Case, with_gradients: bool) -> Iterator[tuple[Any, bool, bool]]:
+    """What torch itself captures: of the module as it is written, and of the program in its hands;
+    as it is, and functional, as ours is. Or the words with which it refuses. (What it makes of our
+    program is no other witness of what that does as a module.)"""
+    keeping, has_module = Handed(made), False
     for make, is_module in ((case.make, True), (case.make_exported, True), (made.module, False)):
+        if is_module and has_module:
+            continue
         example, own = case.calls[0](), None
         try:
             with (
@@ -441,14 +444,14 @@ def _capture_own(made: Any, case: Case, with_gradients: bool) -> Iterator[tuple[
                 own = torch.export.export(make(), tuple(example.args), example.kwargs)
                 functional = own.run_decompositions()
         except Exception as error:  # of any class: whatever torch stumbles over
-            yield _say(error), is_module
+            yield _say(error), is_module, False
         else:
-            yield functional, is_module
+            yield functional, is_module, True
         finally:
             keeping.restore()
         if own is not None:
-            yield own, is_module
-            return
+            has_module = True
+            yield own, is_module, False
 
 
 def _raised(

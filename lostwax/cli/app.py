@@ -381,7 +381,7 @@ def check(
         list[str],
         typer.Argument(
             metavar="[FILE] MODEL",
-            help="A .pt2 or .onnx file and its model, or a model; .pte with --stages.",
+            help="A .pt2 or .onnx file and its model, or a model; .pte with --stages; .bpte alone.",
             autocompletion=complete_model,
         ),
     ],
@@ -403,8 +403,12 @@ def check(
     imports: Imports = None,
 ) -> CommandOutcome:
     """Compare programs with their models at several sizes."""
-    from lostwax.cli.models.names import check_names, split_targets
+    from lostwax.cli.models.names import check_names, split_bundles, split_targets
 
+    if bundles := split_bundles(targets):
+        from lostwax.cli.running import check_bundles
+
+        return check_bundles(bundles)
     pairs = split_targets(targets)
     for file, _ in pairs if len(pairs) == 1 else ():
         if file:

@@ -15,6 +15,7 @@ import torch.utils._pytree as pytree
 from torch import nn
 
 from lostwax.capture.export import export
+from lostwax.checking.bundle import check_bundle
 from lostwax.checking.check import check
 from lostwax.checking.result import CheckResult
 from lostwax.checking.stages import check_stages
@@ -22,7 +23,7 @@ from lostwax.cli.exporting import Options, export_built, find_backend
 from lostwax.cli.models.factories import build_model, import_place
 from lostwax.cli.models.inputs import read_input
 from lostwax.cli.models.sizes import read_file_dims
-from lostwax.cli.outcome import CommandOutcome, Exit, split_input, write_error
+from lostwax.cli.outcome import CommandOutcome, Exit, check_file, split_input, write_error
 from lostwax.cli.programs import load_program, reading
 from lostwax.cli.progress import show_status
 from lostwax.cli.several import Job, find_exit, run_jobs
@@ -85,6 +86,21 @@ def check_model(
         _take_weights(model.module, program, job.file)
     found = check(program, model.module, draws=options.draws, seed=building.seed, on_case=on_case)
     return _describe_job(job, found)
+
+
+def check_bundles(files: Sequence[str]) -> CommandOutcome:
+    """Run the calls of bundled programs in the runtime."""
+    listed, texts = [], []
+    for file in files:
+        check_file(file)
+        with show_status(f"checking {file}") as tell, reading(file):
+            found = check_bundle(file, on_case=tell)
+        wrong = [str(each) for each in found.differences]
+        listed.append({"file": file, "ok": found.ok, "agreed": found.agreed, "differences": wrong})
+        texts.append(found.report)
+    is_ok = all(each["ok"] for each in listed)
+    code = Exit.OK if is_ok else Exit.DIFFERS
+    return CommandOutcome({"ok": is_ok, "bundles": listed}, "\n".join(texts), code)
 
 
 def check_model_stages(

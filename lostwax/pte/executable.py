@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, NamedTuple
@@ -16,14 +16,16 @@ from lostwax.errors import LoweringError, SaveError
 from lostwax.ir.passes.pipeline import Pipeline
 from lostwax.ir.program import ExportedProgram
 from lostwax.location import warn
+from lostwax.pte.bundling import make_cases
 from lostwax.pte.emit import ExternalWeights, emit_file
 from lostwax.pte.etrecord import InstructionOrigin, list_instructions, write_record
+from lostwax.pte.file.bundle import write_bundle
 from lostwax.pte.lowering.listing import Listing, Step
 from lostwax.pte.lowering.lower import lower_method
 from lostwax.pte.lowering.state import State
 from lostwax.pte.plan import drop_unread, plan_memory, read_beyond
 from lostwax.pte.record import record_values
-from lostwax.pte.runtime import record_path, weights_path
+from lostwax.pte.runtime import bundle_path, record_path, weights_path
 from lostwax.pte.unchecked import warn_of_unchecked
 from lostwax.undo.replace_files import replace_files
 
@@ -129,10 +131,18 @@ class ExecutableProgram(Methods):
         """The bytes of the file."""
         return sum(self.sizes.values())
 
-    def save(self, path: str | os.PathLike[str], *, etrecord: bool = False) -> None:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        etrecord: bool = False,
+        bundled: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
         """Write the file, and that with the weights, if they are beside: `x.ptd` for `x.pte`. A
         file is replaced when all is written, or not at all. With `etrecord` there is an ETRecord
-        beside it, `x.etrecord`: which nodes, modules and lines of yours each instruction is of."""
+        beside it, `x.etrecord`: which nodes, modules and lines of yours each instruction is of.
+        With `bundled` there is a bundled program, `x.bpte`: the file with these calls, tuples of
+        arguments of "forward" or by method, and with what the program returns for them."""
         text = os.fspath(path)
         if not text.endswith(".pte"):
             raise SaveError(f"an executable is saved as a .pte file; {text!r} is none")
@@ -141,6 +151,9 @@ class ExecutableProgram(Methods):
             files = {weights_path(text): partial(_write, self.weights), **files}
         if etrecord:
             files[record_path(text)] = self.write_record_to_file
+        if bundled is not None:
+            bundle = write_bundle(self.buffer, make_cases(self, self.buffer, bundled))
+            files[bundle_path(text)] = partial(_write, bundle)
         replace_files(files)
 
     def write_to_file(self, file: IO[bytes]) -> None:

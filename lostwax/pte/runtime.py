@@ -84,7 +84,7 @@ class LoadedProgram:
                 f"  instead: a list of {len(wanted)}, structures taken apart in their order"
             )
         pairs = zip(inputs, wanted, strict=True)
-        given = [_lay_out(at, v, t) for at, (v, t) in enumerate(pairs)]
+        given = [lay_out(at, v, t) for at, (v, t) in enumerate(pairs)]
         if method not in self._methods:
             self._methods[method] = self._load(method)
         return list(self._methods[method](given))
@@ -188,6 +188,11 @@ def record_path(path: str | os.PathLike[str]) -> str:
     return os.path.splitext(os.fspath(path))[0] + ".etrecord"
 
 
+def bundle_path(path: str | os.PathLike[str]) -> str:
+    """Where the bundled program of a file is, if there is one."""
+    return os.path.splitext(os.fspath(path))[0] + ".bpte"
+
+
 def _read(file: AnyFile) -> bytes:
     if isinstance(file, (str, os.PathLike)):
         try:
@@ -251,7 +256,7 @@ def _name_kernel(operator: dict[str, Any]) -> str:
     return f"{operator['name']}.{overload}" if overload else str(operator["name"])
 
 
-def _lay_out(at: int, value: Any, wanted: dict[str, Any]) -> Any:
+def lay_out(at: int, value: Any, wanted: dict[str, Any]) -> Any:
     """A tensor in the layout that the method reads: the runtime copies bytes, and asks nothing.
     What would end the process is refused."""
     if wanted[""] != "Tensor":

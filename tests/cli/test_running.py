@@ -13,6 +13,7 @@ import torch
 import lostwax as face
 from lostwax.cli import running
 from lostwax.cli.benching import describe_times
+from lostwax.pte.file.bundle import BundledCase, write_bundle
 from tests.cli.rays import pretend_ray
 
 
@@ -152,3 +153,23 @@ def test_a_check_stage_by_stage(lostwax, folder):
     assert "--input, --backend and .pte files go with --stages" in refused.err
     two = lostwax("check", "nets.py:tiny", "nets.py:tiny", "--stages")
     assert "--stages is of one program, and there are 2" in two.err
+
+
+def test_a_bundled_program_is_checked_by_what_is_in_it(lostwax, folder):
+    x = torch.randn(3, 4)
+    program = face.export(lambda x: torch.sigmoid(x) * 2, (x,))
+    program.to_edge().to_executable().save("m.pte", bundled=[(x,), (-x,)])
+    ran = lostwax("check", "m.bpte", "--json")
+    assert ran.code == 0
+    assert ran.json["result"]["bundles"][0]["agreed"] == ["call 0 of forward", "call 1 of forward"]
+    good = face.pte.read_bundle("m.bpte")
+    wrong = BundledCase((x,), (x,))
+    (folder / "m.bpte").write_bytes(write_bundle(good.program, {"forward": [wrong]}))
+    ran = lostwax("check", "m.bpte")
+    assert ran.code == 4
+    assert "result 0: " in ran.out
+    ran = lostwax("check", "m.bpte", "nets.py:tiny")
+    assert (ran.code, "instead: lostwax check m.bpte" in ran.err) == (2, True)
+    (folder / "m.bpte").write_bytes(b"nothing at all")
+    ran = lostwax("check", "m.bpte")
+    assert (ran.code, "not a bundled program: its identifier" in ran.err) == (3, True)

@@ -104,6 +104,18 @@ def check_calls(texts: Iterable[str]) -> None:
             check_file(text)
 
 
+def split_bundles(targets: Sequence[str]) -> list[str]:
+    """The bundled programs, which have what they are compared with in them."""
+    found = [each for each in targets if each.endswith(".bpte")]
+    others = [each for each in targets if each not in found]
+    if found and others:
+        raise CommandError(
+            f"{found[0]!r} has what its calls return in it, and {others[0]!r} is given beside it"
+            f"\n  instead: lostwax check {found[0]}"
+        )
+    return found
+
+
 def split_targets(targets: Sequence[str]) -> list[tuple[str, str]]:
     """Files, each with the model after it, and models alone, which have "" for a file."""
     found: list[tuple[str, str]] = []

@@ -47,12 +47,16 @@ def _number_slots(fields: Fields) -> list[tuple[int, str, str]]:
 
 class TableForm:
     """The tables that there may be in a flatbuffer, ready to be written. `absent` says what fields
-    are that are not there, by their names, if that is not 0."""
+    are that are not there, by their names, if that is not 0; `aligned` which fields of bytes lie
+    at multiples of what."""
 
     def __init__(
-        self, tables: Mapping[str, Fields], absent: Mapping[str, Any] | None = None
+        self,
+        tables: Mapping[str, Fields],
+        absent: Mapping[str, Any] | None = None,
+        aligned: Mapping[str, int] | None = None,
     ) -> None:
-        self.absent = absent or {}
+        self.absent, self.aligned = absent or {}, aligned or {}
         self.slots = {name: _number_slots(fields) for name, fields in tables.items()}
         self.counts = {
             name: sum(2 if kind.startswith("|") else 1 for _, kind in fields)
@@ -90,6 +94,8 @@ class _FlatWriter:
             elif kind[0] == "|":
                 ready.append((slot, "u8", kind[1:].split().index(value.name) + 1))
                 ready.append((slot + 1, "", self.write(value)))
+            elif name in self.form.aligned:
+                ready.append((slot, "", self._write_bytes(value, self.form.aligned[name])))
             elif kind[0] == "[":
                 ready.append((slot, "", self._write_list(value, kind[1:-1])))
             elif kind == "str":
@@ -103,6 +109,14 @@ class _FlatWriter:
             else:
                 builder.PrependUOffsetTRelativeSlot(slot, value, 0)
         return int(builder.EndObject())
+
+    def _write_bytes(self, data: Any, alignment: int) -> int:
+        builder, count = self.builder, len(data)
+        builder.StartVector(1, count, alignment)
+        if count:
+            builder.head -= count
+            builder.Bytes[builder.head : builder.head + count] = data
+        return int(builder.EndVector())
 
     def _write_text(self, text: str) -> int:
         key = ("str", text)

@@ -13,9 +13,10 @@ process; a figure is the least processor time of a side's turns.
     functional  the same and run_decompositions(), whose program is what ours is
 
 Every side has exported something before. With `--cold` each is measured in processes of their own,
-where imports count; lostwax has bytecode there, as pip leaves it. "imports" is what a first
-`FakeTensorMode(shape_env=ShapeEnv())` takes in such a process: sympy, torch._dynamo and more, which
-both sides need, and whoever takes a program; "less these" compares without.
+where imports count; lostwax has bytecode there, as pip leaves it. "floor" is what a first
+`FakeTensorMode(shape_env=ShapeEnv())` takes in such a process while nothing is collected: sympy,
+torch._dynamo and more, which both sides need, and whoever takes a program. "torch/floor" is what a
+hand-over could reach that costs nothing but that.
 
 The bars: to_torch at most 3 times our export, each; torch alone over both of ours at least 12 in
 the median and 6 for each; cold at least 4 in the median. Exits with 1 when one is missed, or when
@@ -25,6 +26,7 @@ one of ours fails. Where torch.export fails, the first bar counts alone.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -175,6 +177,7 @@ def measure_here(side: str, name: str, dynamic: bool) -> float:
     elif side == "torch":
         theirs(call, dynamic)
     else:
+        gc.disable()
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -185,7 +188,7 @@ def measure_here(side: str, name: str, dynamic: bool) -> float:
 def measure_cold(name: str, dynamic: bool, folder: Path, rounds: int) -> dict[str, float]:
     paths = [str(folder), str(cold.ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    found: dict[str, list[float]] = {"ours": [], "torch": [], "imports": []}
+    found: dict[str, list[float]] = {"ours": [], "torch": [], "floor": []}
     for side in list(found) * rounds:
         order = json.dumps([side, name, dynamic])
         command = [sys.executable, "-P", "-W", "ignore", "-m", "bench.handover", "--measure", order]
@@ -199,18 +202,18 @@ def measure_cold(name: str, dynamic: bool, folder: Path, rounds: int) -> dict[st
 
 def run_cold(names: list[str], rounds: int) -> int:
     speeds = []
-    head = f"{'ms, first of a process':<36}{'ours':>10}{'torch':>10}{'imports':>10}"
-    print(head + f"{'torch/ours':>12}{'less these':>12}")
+    head = f"{'ms, first of a process':<36}{'ours':>10}{'torch':>10}{'floor':>10}"
+    print(head + f"{'torch/ours':>12}{'torch/floor':>13}")
     with tempfile.TemporaryDirectory() as folder:
         cold.copy_with_bytecode(Path(folder))
         for name, dynamic in ((n, d) for n in names for d in (False, True)):
             found = measure_cold(name, dynamic, Path(folder), rounds)
             text = f"{Row(name, dynamic).title:<36}{1e3 * found['ours']:>10.0f}"
             if "torch" in found:
-                mine, peer, imports = found["ours"], found["torch"], found["imports"]
+                mine, peer, floor = found["ours"], found["torch"], found["floor"]
                 speeds.append(peer / mine)
-                text += f"{1e3 * peer:>10.0f}{1e3 * imports:>10.0f}{speeds[-1]:>11.1f}×"
-                text += f"{(peer - imports) / (mine - imports):>11.1f}×"
+                text += f"{1e3 * peer:>10.0f}{1e3 * floor:>10.0f}{speeds[-1]:>11.1f}×"
+                text += f"{peer / floor:>12.1f}×"
             print(text, flush=True)
     median = statistics.median(speeds) if speeds else 0.0
     held = median >= COLD_BAR

@@ -94,3 +94,24 @@ OF_FILES = (
     *("lostwax.pt2.graph.decode", "lostwax.pt2.graph.encode", "lostwax.interop.reading"),
     *("lostwax.checkpoints", "lostwax.ir.decompose.decompose"),
 )
+
+
+def test_writing_onnx_loads_neither_torchs_exporter_nor_a_runtime():
+    """onnx_ir itself loads sympy, onnx and protobuf."""
+    pytest.importorskip("onnx_ir")
+    code = """
+import tempfile
+before = collections()
+lostwax.onnx.save(program, tempfile.mkdtemp() + "/x.onnx")
+print(collections() - before, *[name for name in sys.modules if name not in with_torch])
+"""
+    walked, *loaded = python(code)
+    assert walked == "0"
+    assert "onnx_ir" in loaded
+    assert [name for name in loaded if name.startswith(NOT_FOR_ONNX)] == []
+
+
+NOT_FOR_ONNX = (
+    *("torch.onnx", "torch._dynamo", "torch.fx.experimental.symbolic_shapes", "torch.distributed."),
+    *("onnxscript", "onnxruntime", "lostwax.pt2.", "lostwax.interop", "lostwax.llm"),
+)

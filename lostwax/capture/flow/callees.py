@@ -99,6 +99,14 @@ def _copy(kind: Any, /, *args: Any, **options: Any) -> Any:
     return args[0].copy() if is_open else kind(*args, **options)
 
 
+def _make_tensor(original: Any, data: Any = None, /, *args: Any, **options: Any) -> Any:
+    """`torch.tensor`, also of a list whose length is open."""
+    if not isinstance(data, ListOfUnknownLength) or not data.is_open or args:
+        given = () if data is None else (data,)
+        return original(*given, *args, **options)
+    return data.make_tensor(**options)
+
+
 def copy_for_torch(function: Any) -> Any:
     """What to call to make the list or tuple that a function of torch joins."""
     return partial(_copy, function) if function is tuple else find_callee(function)
@@ -184,7 +192,9 @@ _FUNCTIONS = _by_identity(
         max: _StandIn(_take_key(stand_ins.take_largest), takes_original=True),
         min: _StandIn(_take_key(stand_ins.take_smallest), takes_original=True),
         sorted: _StandIn(_take_key(stand_ins.order_values)),
+        sum: _StandIn(stand_ins.add_up, takes_original=True),
         len: _StandIn(_count),
+        torch.tensor: _StandIn(_make_tensor, takes_original=True),
         list: _StandIn(_copy, takes_original=True),
         locals: _StandIn(_list_variables),
         **dict.fromkeys((vars, dir), _StandIn(_list_own, takes_original=True)),

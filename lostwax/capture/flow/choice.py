@@ -32,6 +32,7 @@ from lostwax.capture.flow.merging import (
     refuse_numbers,
 )
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
+from lostwax.capture.flow.own_containers import OwnContainers
 from lostwax.capture.flow.retry import BranchesDiffer, OptionsAsked
 from lostwax.capture.flow.rewriting.names import LEFT, RESULT, is_of_hooks, is_ours, show_name
 from lostwax.capture.flow.rewriting.sites import Site
@@ -110,6 +111,9 @@ class Choice:
         self._is_size = isinstance(self._condition, BoolExpr) and self._condition.hint is not None
         self._frame, self._site, self._names, self._live = frame, site, names, live
         self._where = locate_line(frame, site.line)
+        self._own = OwnContainers(frame, self._find_around())
+        self._unread: list[set[int]] = []
+        """The containers that nobody reads any more, for each side that has ended."""
         self._before = read_variables(frame)
         self._heap = look_at(tracer, self._before)
         self._outcomes: dict[bool, Outcome] = {}
@@ -120,6 +124,17 @@ class Choice:
         self._given: dict[str, Any] = {}
         """What the variables are to be now."""
         self._begin()
+        self._own.begin()
+
+    def _find_around(self) -> OwnContainers | None:
+        """The containers of the function's own in the side in which this stands."""
+        held = [value for value in self._frame.f_locals.values() if type(value) is Choice]
+        around = [each for each in held if each is not self and each.is_recording]
+        return max(around, key=lambda each: each._around)._own if around else None
+
+    @property
+    def is_recording(self) -> bool:
+        return "_own" in vars(self) and not self._is_inline
 
     def _begin(self) -> None:
         what = f"the {self.side} side of `{self._where.text}`"
@@ -167,6 +182,8 @@ class Choice:
         is_over = self._end()
         if is_over:
             let_go(self)
+        else:
+            self._own.begin()
         return is_over
 
     def _end(self) -> bool:
@@ -196,6 +213,7 @@ class Choice:
 
     def _end_side(self) -> None:
         side, scope = self.side, self._scope
+        self._unread.append(self._own.list_unread({*self._site.live}))
         variables = read_variables(self._frame)
         with self._recording:
             scope.collect_writes()
@@ -324,8 +342,11 @@ class Choice:
     def _plan_places(self, merging: Merging) -> list[Any]:
         true, false = merging.true.changes, merging.false.changes
         found = []
+        unread = set.intersection(*self._unread)
         for key in {**true, **false}:
             place = false.get(key) or true[key]
+            if id(place.holder) in unread and not place.is_lasting:
+                continue
             t, f = (c[key].after if key in c else place.before for c in (true, false))
             if isinstance(place.holder, TensorAttributes):
                 found.append((place, self._plan_attributes(merging, place, dict(t), dict(f))))

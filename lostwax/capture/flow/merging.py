@@ -17,6 +17,7 @@ import torch
 from lostwax.capture.aliasing.attributes import list_attributes
 from lostwax.capture.control.outputs import ALIKE, Merger, Side, describe
 from lostwax.capture.control.scope import RecordedFunction, Scope
+from lostwax.capture.flow.lists.spans import UnknownElements
 from lostwax.capture.flow.numbers import FLOATS, find_kind, number_to_tensor
 from lostwax.capture.flow.options.kinds import (
     ATOMS,
@@ -460,6 +461,12 @@ class Merging:
         if self._heap.knows(t) or self._heap.knows(f):
             raise MergeConflict(f"{name} is another object on the True side than on the False side")
         mine, theirs = parts(t), parts(f)
+        if isinstance(t, UnknownElements):
+            raise MergeConflict(
+                f"{name.rpartition('[')[0]} is a list to which a loop has appended, and each side "
+                "takes from it",
+                "take from it before the `if`, or read an element, values[-1]",
+            )
         if not mine:
             raise MergeConflict(
                 f"{name} is a {type(t).__name__}, of which we do not know what is in it"

@@ -33,7 +33,7 @@ from lostwax.capture.flow.lists.growth import (
     is_longer,
     refuse_held,
 )
-from lostwax.capture.flow.lists.spans import Appended, PendingElements
+from lostwax.capture.flow.lists.spans import Appended, PendingElements, UnknownElements
 from lostwax.capture.flow.merging import (
     NOTHING,
     Logged,
@@ -489,6 +489,12 @@ class WhileRecorder:
                 return
             self._take_first_turn_apart(partial(self._refuse_change, name, before, after))
             raise self._refuse_change(name, before, after)
+        if isinstance(before, UnknownElements):
+            raise self._refuse(
+                f"{name.rpartition('[')[0]} is changed, a list to which another loop has appended",
+                "count what is left of it, n = len(values) before the loop and n -= 1 in it, and "
+                "read values[n]",
+            )
         if type(before) not in (list, tuple, dict) and not hasattr(before, "_fields"):
             raise self._refuse(f"{name} is another object of class {type(before).__name__} later")
         for k, a, b in self._pair(name, items(before), items(after)):

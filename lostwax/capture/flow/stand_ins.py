@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from lostwax.capture.flow.truths import is_open_number
+from lostwax.capture.flow.lists.growing import ListOfUnknownLength
+from lostwax.capture.flow.truths import find_known, is_open_number
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import is_user_code
@@ -123,6 +124,8 @@ def _take_extreme(
     original: Any, is_better: Any, /, *args: Any, key: Any = None, **options: Any
 ) -> Any:
     """Of those that none is better than, the first."""
+    if len(args) == 1 and _is_open(args[0]):
+        return _take_of_open(is_better, args[0], key, **options)
     values = list(args[0]) if len(args) == 1 else args
     keys = values if key is None else [key(each) for each in values]
     if not (are_compared(keys) or (key is not None and any(map(is_open_number, keys)))):
@@ -134,6 +137,37 @@ def _take_extreme(
         if is_better(keys[i], found_key):
             found, found_key = values[i], keys[i]
     return found
+
+
+def _take_of_open(is_better: Any, values: Any, key: Any, **options: Any) -> Any:
+    if not values:
+        if "default" in options:
+            return options["default"]
+        raise ValueError("max() or min() of an empty list")
+    found = values[0]
+    found_key = found if key is None else key(found)
+    for each in values[1:]:
+        each_key = each if key is None else key(each)
+        if is_better(each_key, found_key):
+            found, found_key = each, each_key
+    return found
+
+
+def _is_open(values: Any) -> bool:
+    """Is it a list of which data decide how long it is?"""
+    return isinstance(values, ListOfUnknownLength) and values.is_open
+
+
+def add_up(original: Any, values: Any, /, start: Any = 0) -> Any:
+    """`sum`."""
+    if not _is_open(values):
+        return call(original, values, start)
+    is_number = not isinstance(start, torch.Tensor)
+    if is_number and find_known(values.count_elements() > 0) is True:  # then it is as the first is
+        start, values = start + values[0], values[1:]
+    for each in values:
+        start = start + each
+    return start
 
 
 def order_values(given: Any, /, *, key: Any = None, reverse: bool = False) -> list[Any]:

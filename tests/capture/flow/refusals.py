@@ -254,16 +254,16 @@ def goes_on_with_a_part(x: Tensor) -> Tensor:
     while x.sum() < 100:
         x = x + 1
         found.append(x)
-    return torch.stack(found)[:-1]
+    return torch.stack(found)[1:]
 
 
-@refuse("list.pop is called on a list", r"compute with torch.stack\(list\)", goes_on_with_a_part)
+@refuse("another element than the last", r"compute with torch.stack\(list\)", goes_on_with_a_part)
 def pops(x: Tensor) -> Tensor:
     found = [x]
     while x.sum() < 100:
         x = x + 1
         found.append(x)
-    found.pop()
+    found.pop(0)
     return torch.stack(found)
 
 
@@ -637,19 +637,20 @@ def inserts_an_element(x: Tensor) -> Any:
     return v
 
 
-def sums_a_tensor(x: Tensor) -> Any:
+def appends_it(x: Tensor) -> Any:
     outs = []
     for i in range(_count(x) + 1):
         outs.append(x + i)
-    return torch.stack(outs).sum(0)
+    return torch.stack([*outs, x])
 
 
-@refuse("a list to which a loop has appended is iterated", r"torch.stack\(list\)", sums_a_tensor)
-def sums_what_a_loop_appends(x: Tensor) -> Any:
+@refuse("list.insert is called on a list", r"torch.stack\(list\)", appends_it)
+def inserts_into_what_a_loop_appends(x: Tensor) -> Any:
     outs = []
     for i in range(_count(x) + 1):
         outs.append(x + i)
-    return sum(outs)
+    outs.insert(0, x)
+    return torch.stack(outs)
 
 
 # ---------------------------------------------------------------------- numbers, and what is raised
@@ -723,9 +724,10 @@ def sets_it_on_both(x: Tensor) -> Tensor:
 @refuse(r"box\['value'\] is on the True side only", "set the same keys and", sets_it_on_both)
 def sets_it_on_one(x: Tensor) -> Tensor:
     box = Box()
+    boxes = (box, box)
     if x.sum() > 0:
         box.value = x + 1
-    return getattr(box, "value", torch.zeros(3))
+    return getattr(boxes[1], "value", torch.zeros(3))
 
 
 # ------------------------------------------------------------------ transforms, and their gradients
@@ -794,9 +796,7 @@ def counts_two_turns(x: Tensor) -> Tensor:
     return x + (2 if x[0] > 0 else 1)
 
 
-@refuse(
-    "list.pop is called on a list to which a loop has appended", "torch.stack", counts_two_turns
-)
+@refuse("todo is changed, a list to which another loop", "count what is left", counts_two_turns)
 def pops_what_an_and_appends(x: Tensor) -> Tensor:
     todo, turns = [0], 0
     while todo:

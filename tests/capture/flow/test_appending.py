@@ -260,12 +260,19 @@ def lists_in_containers(x: Tensor) -> Any:
     return [torch.stack(each) for each in layers], torch.stack(named["sums"]), named["rows"]
 
 
+def sum_it(x: Tensor) -> Any:
+    found = []
+    for t in range(x.shape[0]):
+        found.append(x[t])
+    return sum(found)
+
+
 WRITTEN = [
     recur, recur_from_behind, count_down, every_second, append_before, two_lists, with_a_first,
     read_the_last, two_a_turn, lengths_and_ends, numbers_are_handed_on, the_last_index,
     a_branch_inside, a_loop_inside, flat_from_two_loops, a_comprehension, one_loop_after_another,
     in_place_beside, running_maximum, joined_by_plus, ask_inside, go_on_with_the_last,
-    append_by_a_function, append_for_another, lists_in_containers,
+    append_by_a_function, append_for_another, lists_in_containers, sum_it,
 ]  # fmt: skip
 
 
@@ -626,18 +633,11 @@ def return_it(x: Tensor) -> Any:
     return {"found": (x, found)}
 
 
-def sum_it(x: Tensor) -> Any:
-    found = []
-    for t in range(x.shape[0]):
-        found.append(x[t])
-    return sum(found)
-
-
 def pop_it(x: Tensor) -> Tensor:
     found = []
     for t in range(x.shape[0]):
         found.append(x[t])
-    found.pop()
+    found.pop(0)
     return torch.stack(found)
 
 
@@ -689,8 +689,7 @@ def read_what_lies_otherwise(x: Tensor) -> Tensor:
         (write_afterwards, "a tensor is written to, and the body of"),
         (write_to_an_element, "a tensor is written to, and the body of"),
         (return_it, "the module returns a list to which a loop appends"),
-        (sum_it, "a list to which a loop has appended is iterated"),
-        (pop_it, "list.pop is called on a list to which a loop has appended"),
+        (pop_it, "another element than the last is taken out of a list to which"),
         (compare_it, "list.__eq__ is called on a list to which a loop has appended"),
         (extend_another, "a list is joined with one to which a loop has appended"),
         (another_function, "hstack is given a list to which a loop has appended"),

@@ -13,6 +13,7 @@ import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import torch
 import torch.utils._pytree as pytree
 
 from lostwax.capture import threads
@@ -21,10 +22,12 @@ from lostwax.capture.flow.lists.spans import (
     WHY,
     Appended,
     PendingElements,
+    Scalars,
     UnknownElements,
     refuse,
 )
-from lostwax.capture.flow.truths import OpenLength, find_known, is_open_number
+from lostwax.capture.flow.numbers import INTEGERS
+from lostwax.capture.flow.truths import OpenLength, find_in, find_known, is_open_number
 from lostwax.errors import CaptureError
 from lostwax.location import PASSING_ON
 
@@ -128,6 +131,9 @@ class ListOfUnknownLength(OpenLength, list[Any]):
         is_known = step in (None, 1) and isinstance(begin, int) and 0 <= begin <= known
         if is_known and (stop is None or (isinstance(stop, int) and 0 <= stop <= known)):
             return ListOfUnknownLength(parts[begin:stop])
+        joined = self.find_span() if step in (None, 1) else None
+        if joined is not None:
+            return ListOfUnknownLength([joined.cut(start, stop)])
         raise refuse("a part is taken of a list to which a loop has appended")
 
     def __iter__(self) -> Iterator[Any]:
@@ -188,6 +194,55 @@ class ListOfUnknownLength(OpenLength, list[Any]):
 
     def copy(self) -> ListOfUnknownLength:
         return ListOfUnknownLength(self.list_parts())
+
+    def pop(self, at: Any = -1, /) -> Any:
+        """Its last element, which it has no longer."""
+        last = [*list.__iter__(self)][-1:]
+        if not self.is_open or (at == -1 and not isinstance(last[0], UnknownElements)):
+            return list.pop(self, at)
+        self.check_complete("the last element is taken out")
+        if at != -1:
+            raise refuse(
+                "another element than the last is taken out of a list to which a loop has appended"
+            )
+        span = last[0] if find_known(last[0].length > 0) is True else self.find_span()
+        if span is None:
+            raise refuse("the last of elements of several kinds is taken out")
+        kept = self.list_parts()[:-1] if span is last[0] else []
+        found = span.take(-1)
+        list.__setitem__(self, slice(None), [*kept, span.cut(None, -1)])
+        return found
+
+    def __contains__(self, one: Any) -> Any:
+        """A truth, which is a tensor where data decide it: Python's `in` asks for it then."""
+        if not self.is_open:
+            return find_in(one, self.list_parts())
+        self.check_complete("something is looked for")
+        span = self.find_span()
+        is_of_integers = isinstance(span, Scalars) and span.tensor.dtype is torch.int64
+        if is_of_integers and type(one) in INTEGERS:
+            return (span.tensor == one).any()  # type: ignore[union-attr]
+        raise refuse(
+            "something else than an integer is looked for in a list to which a loop has appended"
+        )
+
+    def make_tensor(
+        self, dtype: torch.dtype | None = None, device: Any = None, requires_grad: bool = False
+    ) -> torch.Tensor:
+        """What `torch.tensor` makes of it."""
+        self.check_complete("torch.tensor")
+        span = self.find_span()
+        if not isinstance(span, Scalars) or requires_grad:
+            raise refuse("torch.tensor is given a list of tensors to which a loop has appended")
+        numbers = span.tensor
+        if dtype is None and numbers.dtype.is_floating_point:
+            dtype = torch.get_default_dtype()
+        elif dtype is None and not any(not isinstance(p, Appended) for p in self.list_parts()):
+            torch._check(
+                self.count_elements() > 0,
+                lambda: "torch.tensor([]) is of floats: say dtype=, and the list may be empty",
+            )
+        return numbers.to(device or torch.get_default_device(), dtype or numbers.dtype, copy=True)
 
     def reverse(self) -> None:
         list.__setitem__(self, slice(None), _reverse(self.list_parts()))
@@ -250,8 +305,8 @@ def _refuse_if_open(name: str) -> Any:
 
 
 for _name in (
-    *("insert", "pop", "remove", "sort", "index", "count"),
-    *("__contains__", "__delitem__", "__mul__", "__rmul__", "__imul__"),
+    *("insert", "remove", "sort", "index", "count"),
+    *("__delitem__", "__mul__", "__rmul__", "__imul__"),
     *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__reduce_ex__"),
 ):
     setattr(ListOfUnknownLength, _name, _refuse_if_open(_name))

@@ -151,7 +151,8 @@ class _Hooking:
         apart = tuple(name for name in names if name in self._apart)
         place = choice.lineno, choice.col_offset
         is_guard = (*place, GUARDED) in self._growing
-        options = _constant((*place, joins, self._finally, apart, is_guard))
+        after = tuple(sorted(choice.live))  # type: ignore[attr-defined]
+        options = _constant((*place, joins, self._finally, apart, is_guard, after))
         is_none = ast.Compare(load(own), [ast.Is()], [ast.Constant(None)])
         body = self.go_through(choice.body, 2)
         orelse = self.go_through(choice.orelse, 2)

@@ -20,6 +20,8 @@ class Site(NamedTuple):
     """The variables that may be one thing or another."""
     is_guard: bool = False
     """Does it ask whether a loop runs?"""
+    live: tuple[str, ...] = ()
+    """All variables that are read after it."""
 
 
 class LoopSite(NamedTuple):

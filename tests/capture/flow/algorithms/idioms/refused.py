@@ -16,7 +16,7 @@ REFUSED_IDIOMS: dict[str, str] = {
         (
             "chunks_of_a_size until_a_sentinel sum_until_zero sum_without_leading_zeros "
             "sum_of_rejected sum_of_compressed index_in_a_list count_in_a_list "
-            "two_largest_by_a_heap bucket_by_bisect runs_by_groupby until_a_word_repeats "
+            "two_largest_by_a_heap bucket_by_bisect runs_by_groupby "
             "sorted_by_a_comparison "
         ).split(),
         "cannot decide",
@@ -54,14 +54,6 @@ REFUSED_IDIOMS: dict[str, str] = {
     ),
     "sum_from_zero_returned": "a tensor is written to, and the False side of",
     "factors_in_a_cycle": "in a loop on data the body changes",
-    **dict.fromkeys(
-        (
-            "ctc_collapse mean_of_a_trajectory largest_or_default mean_or_zero two_lists "
-            "MeanOfExits "
-        ).split(),
-        "a list to which a loop has appended is iterated",
-    ),
-    "pop_the_last": "list.pop is called on a list to which a loop has appended",
     "list_of_kept": "the module returns a list to which a loop appends",
     **dict.fromkeys(
         ("divide_or_zero cholesky_or_diagonal ").split(),

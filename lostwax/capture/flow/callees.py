@@ -22,6 +22,7 @@ from lostwax.capture.flow import stand_ins
 from lostwax.capture.flow.items import count_items, count_on, join_items, slice_items
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.truths import is_open_number, make_tensor, read_truth, take_number
+from lostwax.capture.python.cursors import Cursor
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import PASSING_ON
 
@@ -97,6 +98,21 @@ def _copy(kind: Any, /, *args: Any, **options: Any) -> Any:
     """`list` of one whose length is open; or `tuple`, where torch takes it for the same."""
     is_open = len(args) == 1 and isinstance(args[0], ListOfUnknownLength)
     return args[0].copy() if is_open else kind(*args, **options)
+
+
+def _iterate(original: Any, values: Any, /, *args: Any) -> Any:
+    """`iter` of something of a known length."""
+    kind = type(values)
+    if args or (kind is FakeTensor and (not values.ndim or is_open_number(values.shape[0]))):
+        return original(values, *args)
+    if kind is FakeTensor:
+        return Cursor(values.unbind(0))
+    if kind in _MODULES:
+        return Cursor(tuple(values))
+    return Cursor(values) if kind in (list, tuple, range) else original(values)
+
+
+_MODULES = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ParameterList)
 
 
 def _make_tensor(original: Any, data: Any = None, /, *args: Any, **options: Any) -> Any:
@@ -192,6 +208,8 @@ _FUNCTIONS = _by_identity(
         max: _StandIn(_take_key(stand_ins.take_largest), takes_original=True),
         min: _StandIn(_take_key(stand_ins.take_smallest), takes_original=True),
         sorted: _StandIn(_take_key(stand_ins.order_values)),
+        iter: _StandIn(_iterate, takes_original=True),
+        next: _StandIn(stand_ins.take_next, takes_original=True),
         sum: _StandIn(stand_ins.add_up, takes_original=True),
         len: _StandIn(_count),
         torch.tensor: _StandIn(_make_tensor, takes_original=True),

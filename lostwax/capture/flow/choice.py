@@ -21,6 +21,7 @@ from lostwax.capture.control.scope import Scope, are_equal, find_order
 from lostwax.capture.flow.lists.choices import find_tails, merge_tails
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.lists.growth import find_makers
+from lostwax.capture.flow.lists.own_containers import OwnContainers
 from lostwax.capture.flow.merging import (
     NOTHING,
     Build,
@@ -32,7 +33,6 @@ from lostwax.capture.flow.merging import (
     refuse_numbers,
 )
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
-from lostwax.capture.flow.own_containers import OwnContainers
 from lostwax.capture.flow.retry import BranchesDiffer, OptionsAsked
 from lostwax.capture.flow.rewriting.names import LEFT, RESULT, is_of_hooks, is_ours, show_name
 from lostwax.capture.flow.rewriting.sites import Site
@@ -111,7 +111,7 @@ class Choice:
         self._is_size = isinstance(self._condition, BoolExpr) and self._condition.hint is not None
         self._frame, self._site, self._names, self._live = frame, site, names, live
         self._where = locate_line(frame, site.line)
-        self._own = OwnContainers(frame, self._find_around())
+        self._own = OwnContainers(frame, self._find_around(), is_of_hooks)
         self._unread: list[set[int]] = []
         """The containers that nobody reads any more, for each side that has ended."""
         self._before = read_variables(frame)

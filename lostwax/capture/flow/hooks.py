@@ -127,8 +127,8 @@ class CaptureHooks(Hooks):
         """The same where a loop goes over what is returned. `takes_items`: it may be given what is
         made so, too."""
         found = find_source(function) if threads.is_capturing() else None
-        if found is not None:
-            return found
+        if found is not None or function is iter:  # of which nobody else has the iterator
+            return found or function
         return partial(self._call_on_values, function) if takes_items else self.callee(function)
 
     def _call_on_values(self, function: Any, /, *args: Any, **options: Any) -> Any:

@@ -17,12 +17,15 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from lostwax.capture import threads
+from lostwax.capture.flow.lists.columns import join_elements
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.truths import UNSET, find_known, is_open_number, take_number
+from lostwax.capture.python.cursors import Cursor
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
-from lostwax.location import PASSING_ON
+from lostwax.location import PASSING_ON, user_location
 from lostwax.sym import Expr, current
 
 PASSING_ON.add(__file__)
@@ -118,11 +121,55 @@ class Elements:
         return at + 1
 
 
+class RestOfIterator:
+    """What is left of an iterator whose place data may decide (`python/cursors.py`)."""
+
+    start = None
+    is_open = True
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+
+    def more(self, at: None) -> Any:
+        return self._cursor.has_more()
+
+    def take(self, at: None) -> Any:
+        cursor = self._cursor
+        if not cursor.is_open:
+            return next(cursor)
+        found = read_at(cursor, cursor.advance())
+        if found is None:
+            raise CaptureError.here(
+                "data decide where an iterator over values of several kinds is, and a loop goes "
+                "over the rest of it",
+                instead="keep the index, i += 1 and values[i]",
+            )
+        return found[0]
+
+    def advance(self, at: None) -> None:
+        """Where the loop is then: what it goes over knows itself."""
+
+
+def read_at(cursor: Cursor, at: Any) -> tuple[Any] | None:
+    """An element of what an iterator goes over, of which data decide the place; None if they are
+    not of one kind."""
+    values = cursor.state[1]
+    if type(values) is range:
+        return (values.start + at * values.step,)
+    span = None
+    if values:
+        what = "an iterator of which data decide where it is"
+        span = join_elements(values, threads.running[-1], user_location(), what)
+    return None if span is None else (span.take(at),)
+
+
 OPEN = (Count, Elements)
 
 
-def list_items(values: Any) -> Items | Count | Elements:
+def list_items(values: Any) -> Items | Count | Elements | RestOfIterator:
     """What a loop goes over, given what the program says."""
+    if type(values) is Cursor:
+        return RestOfIterator(values)
     if isinstance(values, (Items, Count)):
         return values
     return _find_open(values) or Items(values)
@@ -271,6 +318,8 @@ def _is_plain(values: Any) -> bool:
 def _is_passive(value: Any) -> bool:
     """Is nothing done when it is asked for its elements, and does nobody else see that it was? Its
     own iterators are its alone."""
+    if type(value) is Cursor:
+        return True
     if type(value) is not tuple and not hasattr(type(value), "__next__"):
         return _is_plain(value) or not hasattr(type(value), "__iter__")
     if type(value) not in _ITERATORS:

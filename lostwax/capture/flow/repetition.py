@@ -32,6 +32,7 @@ from lostwax.capture.flow.lists.growth import (
     find_makers,
     is_longer,
     refuse_held,
+    tell_changed,
 )
 from lostwax.capture.flow.lists.spans import Appended, PendingElements, UnknownElements
 from lostwax.capture.flow.merging import (
@@ -313,10 +314,7 @@ class WhileRecorder:
         """What the body has changed, and is not handed on yet: its name, as it was, as it is."""
         found: dict[Path, tuple[str, Any, Any]] = {}
         for name in self._names:
-            before, after = (
-                self._entry.get(name, MISSING),
-                outcome.variables.get(name, MISSING),
-            )
+            before, after = self._entry.get(name, MISSING), outcome.variables.get(name, MISSING)
             if after is MISSING or not (name in self._inside or name in self._after):
                 continue
             if self._is_scan() and name == self._site.at:
@@ -490,11 +488,7 @@ class WhileRecorder:
             self._take_first_turn_apart(partial(self._refuse_change, name, before, after))
             raise self._refuse_change(name, before, after)
         if isinstance(before, UnknownElements):
-            raise self._refuse(
-                f"{name.rpartition('[')[0]} is changed, a list to which another loop has appended",
-                "count what is left of it, n = len(values) before the loop and n -= 1 in it, and "
-                "read values[n]",
-            )
+            raise self._refuse(*tell_changed(name))
         if type(before) not in (list, tuple, dict) and not hasattr(before, "_fields"):
             raise self._refuse(f"{name} is another object of class {type(before).__name__} later")
         for k, a, b in self._pair(name, items(before), items(after)):

@@ -16,8 +16,10 @@ from typing import Any
 
 import torch
 
+from lostwax.capture.flow.items import read_at
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.truths import find_known, is_open_number
+from lostwax.capture.python.cursors import Cursor
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import is_user_code
@@ -158,11 +160,35 @@ def _is_open(values: Any) -> bool:
     return isinstance(values, ListOfUnknownLength) and values.is_open
 
 
+def take_next(original: Any, values: Any, /, *default: Any) -> Any:
+    """`next`."""
+    if type(values) is not Cursor or not values.is_open:
+        return call(original, values, *default)
+    if not values.has_more():
+        if default:
+            return default[0]
+        raise CaptureError.here(
+            "an iterator may have come to its end, and data decide how far it went",
+            why="Python raises StopIteration then, and a program cannot catch anything",
+            instead="say what comes after the end, next(iterator, default)",
+        )
+    at = values.advance()
+    found = read_at(values, at)
+    if found is not None:
+        return found[0]
+    elements = values.state[1]
+    for i in range(len(elements) - 1):
+        if at == i:
+            return elements[i]
+    return elements[-1]
+
+
 def add_up(original: Any, values: Any, /, start: Any = 0) -> Any:
     """`sum`."""
-    if not _is_open(values):
+    is_rest = type(values) is Cursor and values.is_open
+    if not (_is_open(values) or is_rest):
         return call(original, values, start)
-    is_number = not isinstance(start, torch.Tensor)
+    is_number = not (is_rest or isinstance(start, torch.Tensor))
     if is_number and find_known(values.count_elements() > 0) is True:  # then it is as the first is
         start, values = start + values[0], values[1:]
     for each in values:

@@ -57,16 +57,27 @@ def until_it_is_large(x):
     return total, n
 
 
-CAPTURED = [over_a_product, beside_a_count, over_the_longer, until_it_is_large]
-
-
 def read_on(x):
     rows, total = iter([1.0, 2.0, 3.0, 4.0]), x.sum() * 0
     for n in rows:
         if x[int(n) - 1] < 0:
             break
         total = total + n
-    return total + sum(rows)
+    return total + sum(rows, 0.0)
+
+
+def kept_on_an_object(x):
+    holder, total = SimpleNamespace(rows=iter(range(4))), x.sum() * 0
+    for i in holder.rows:
+        if x[i] < 0:
+            break
+        total = total + i
+    return total + sum(holder.rows)
+
+
+CAPTURED = [
+    over_a_product, beside_a_count, over_the_longer, until_it_is_large, read_on, kept_on_an_object,
+]  # fmt: skip
 
 
 def read_on_within_a_zip(x):
@@ -98,15 +109,6 @@ def gone_on_with(x):
     return total
 
 
-def kept_on_an_object(x):
-    holder, total = SimpleNamespace(rows=iter(range(4))), x.sum() * 0
-    for i in holder.rows:
-        if x[i] < 0:
-            break
-        total = total + i
-    return total + sum(holder.rows)
-
-
 def one_that_counts(x):
     counting, total = Counting(), x.sum() * 0
     for _, i in enumerate(counting):
@@ -117,6 +119,5 @@ def one_that_counts(x):
 
 
 REFUSED = [
-    read_on, read_on_within_a_zip, read_on_within_a_chain, gone_on_with, kept_on_an_object,
-    one_that_counts,
+    read_on_within_a_zip, read_on_within_a_chain, gone_on_with, one_that_counts,
 ]  # fmt: skip

@@ -201,9 +201,14 @@ def _is_alike(one: TensorType, other: TensorType) -> bool:
 
 
 @torch.enable_grad()
-def join_elements(parts: Sequence[Any], tracer: Tracer, where: Location) -> Appended | None:
+def join_elements(
+    parts: Sequence[Any],
+    tracer: Tracer,
+    where: Location,
+    what: str = "a list to which a loop appends",
+) -> Appended | None:
     """What stands for all of these elements, some of which stand for several already; None if they
-    are not of one kind."""
+    are not of one kind. `what`: that has them in eager, in an error."""
     columns = Columns(parts[0], tracer, where)
     if not all(column.is_known for column in columns.list):
         return None
@@ -213,16 +218,14 @@ def join_elements(parts: Sequence[Any], tracer: Tracer, where: Location) -> Appe
     for column, leaves in columns.take_leaves(parts):
         laid = [column.lay_out(leaf) for leaf in leaves]
         found.append({part: torch.cat([each[part] for each in laid]) for part in laid[0]})
-        _note_copies(tracer, leaves, found[-1]["rows"])
+        _note_copies(tracer, leaves, found[-1]["rows"], what)
     return columns.stand_for(found)
 
 
-def _note_copies(tracer: Tracer, leaves: Sequence[Any], copy: torch.Tensor) -> None:
+def _note_copies(tracer: Tracer, leaves: Sequence[Any], copy: torch.Tensor, what: str) -> None:
     """In eager the elements are the tensors themselves: none of them may be written to."""
     kept = [each.tensor if isinstance(each, (Rows, Pieces)) else each for each in leaves]
     for each in kept:
         if isinstance(each, torch.Tensor):
             roots = tracer.adopt(each).tracked.root, tracer.adopt(copy).tracked.root
-            tracer.sharing.maybe_shared.update(
-                dict.fromkeys(roots, "a list to which a loop appends")
-            )
+            tracer.sharing.maybe_shared.update(dict.fromkeys(roots, what))

@@ -337,6 +337,16 @@ def _holds(container: Any, holder: Any) -> bool:
     return type(container) in kinds and any(each is holder for each in members(container))
 
 
+def tell_changed(name: str) -> tuple[str, str]:
+    """What to say of a part of a list that a loop changes which is not the one that appended, and
+    what to write instead."""
+    return (
+        f"{name.rpartition('[')[0]} is changed, a list to which another loop has appended",
+        "count what is left of it, n = len(values) before the loop and n -= 1 in it, and read "
+        "values[n]",
+    )
+
+
 def refuse_held(place: ChangedPlace, where: Location) -> CaptureError:
     return CaptureError(
         f"{place.name} gets longer in a loop whose number of turns is known only when the program "

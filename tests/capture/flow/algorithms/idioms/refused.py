@@ -21,13 +21,7 @@ REFUSED_IDIOMS: dict[str, str] = {
         ).split(),
         "cannot decide",
     ),
-    **dict.fromkeys(
-        (
-            "NextLayerIfNeeded fill_masked fill_masked_with_rows skip_the_one_after "
-            "fall_back_to_the_next_rate RoutesByLargestScore "
-        ).split(),
-        "the True side of an `if` on data changes",
-    ),
+    "RoutesByLargestScore": "the True side of an `if` on data changes",
     **dict.fromkeys(
         (
             "caller_catches suppressed leave_by_an_exception callee_converges element_or_last "
@@ -39,7 +33,7 @@ REFUSED_IDIOMS: dict[str, str] = {
     **dict.fromkeys(
         (
             "GeneratorOfStages take_from_an_endless_generator first_that_is_positive "
-            "descend_with_a_progress_bar rest_after_a_mark "
+            "descend_with_a_progress_bar "
         ).split(),
         "a loop over an iterator is left where data say so",
     ),
@@ -61,7 +55,7 @@ REFUSED_IDIOMS: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "mean_by_hand mean_of_a_comprehension listed_rows CausalMaskPerSize "
+            "mean_by_hand listed_rows CausalMaskPerSize "
             "out_by_its_index prefix_sums "
         ).split(),
         "a declared dimension cannot vary as declared",

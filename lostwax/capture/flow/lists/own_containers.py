@@ -10,14 +10,13 @@ methods alike. Must not know what is done with it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from types import FrameType
 from typing import Any, NamedTuple
 from weakref import getweakrefcount
 
 from torch import nn
 
-from lostwax.capture.flow.rewriting.names import is_of_hooks
 from lostwax.capture.heap.edges import is_object, parts
 from lostwax.capture.heap.holders import CONTAINERS, members
 
@@ -35,12 +34,18 @@ class _Own(NamedTuple):
 class OwnContainers:
     """Those of a function, while a part of it runs that may give them to others."""
 
-    def __init__(self, frame: FrameType, around: OwnContainers | None) -> None:
-        """`around`: those of a part in which this one stands, and which holds them meanwhile."""
-        self._frame = frame
+    def __init__(
+        self, frame: FrameType, around: OwnContainers | None, is_hidden: Callable[[str], bool]
+    ) -> None:
+        """`around`: those of a part in which this one stands, and which holds them meanwhile.
+        `is_hidden`: is a variable none that the function reads?"""
+        self._frame, self._is_hidden = frame, is_hidden
         known = [] if around is None else around.list_kept()
         names = {each.name for each in known}
-        self._found = [*known, *(each for each in _find_own(frame) if each.name not in names)]
+        self._found = [
+            *known,
+            *(each for each in _find_own(frame, is_hidden) if each.name not in names),
+        ]
         self._counts = list[int]()
 
     def begin(self) -> None:
@@ -66,17 +71,17 @@ class OwnContainers:
         return {id(each.held) for each in self.list_kept() if each.name not in live}
 
     def _count(self) -> list[int]:
-        ours = [id(v) for name, v in self._frame.f_locals.items() if is_of_hooks(name)]
+        ours = [id(v) for name, v in self._frame.f_locals.items() if self._is_hidden(name)]
         return [sys.getrefcount(each.held) - ours.count(id(each.held)) for each in self._found]
 
 
-def _find_own(frame: FrameType) -> Iterator[_Own]:
+def _find_own(frame: FrameType, is_hidden: Callable[[str], bool]) -> Iterator[_Own]:
     variables = frame.f_locals
-    ours = [id(value) for name, value in variables.items() if is_of_hooks(name)]
+    ours = [id(value) for name, value in variables.items() if is_hidden(name)]
     for name in variables:
         if _count_holders(variables, name) - ours.count(id(variables[name])) == _OF_VARIABLE:
             found = _Own(variables[name], None, name)
-            if not is_of_hooks(name) and _can_be_own(found.held):
+            if not is_hidden(name) and _can_be_own(found.held):
                 yield found
                 yield from _find_inside(found)
 

@@ -230,7 +230,11 @@ _METHODS_OF_TENSORS = {
     "is_nonzero": _StandIn(stand_ins.is_nonzero, is_truth=True),
     "__bool__": _StandIn(stand_ins.is_nonzero, is_truth=True),
 }
-_METHODS_OF_LISTS = {"sort": _StandIn(_take_key(stand_ins.order_list))}
+_METHODS_OF_LISTS = {
+    "sort": _StandIn(_take_key(stand_ins.order_list)),
+    "index": _StandIn(stand_ins.find_place),
+    "count": _StandIn(stand_ins.count_equal),
+}
 _PARTS = _StandIn(slice_items, takes_original=True)
 _SOURCES = _by_identity(
     {

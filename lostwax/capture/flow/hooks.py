@@ -267,6 +267,9 @@ class CaptureHooks(Hooks):
         """What a generator goes over."""
         return iter(values)
 
+    zip_both = staticmethod(zip)
+    """What `compress` goes over."""
+
     def iterate(self, values: Any) -> Any:
         return list_items(values) if threads.is_capturing() else Items(values)
 

@@ -220,6 +220,34 @@ def order_values(given: Any, /, *, key: Any = None, reverse: bool = False) -> li
     return values
 
 
+def find_place(values: list[Any], one: Any, /, *bounds: Any) -> Any:
+    """`values.index(one)`."""
+    if bounds or not _are_integers([one, *values]):
+        return call(list.index, values, one, *bounds)
+    for i in range(len(values)):
+        if values[i] == one:
+            return i
+    raise ValueError("it is not in the list")
+
+
+def count_equal(values: list[Any], one: Any, /) -> Any:
+    """`values.count(one)`."""
+    if not _are_integers([one, *values]):
+        return call(list.count, values, one)
+    found = 0
+    for each in values:
+        if each == one:
+            found = found + 1
+    return found
+
+
+def _are_integers(values: Sequence[Any]) -> bool:
+    """Are some of these integers open, and the others no numbers that are? (Of NaN, and of a tensor
+    that may have it, it matters which object it is.)"""
+    is_any = any(isinstance(each, torch.SymInt) and is_open_number(each) for each in values)
+    return is_any and all(isinstance(each, (int, torch.SymInt)) for each in values)
+
+
 def order_list(values: list[Any], /, **options: Any) -> None:
     values[:] = order_values(values, **options)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
 from typing import Any
@@ -125,7 +126,90 @@ def sorts_many(x: Tensor) -> Tensor:
     return torch.stack(sorted(x))
 
 
+def rejects(x: Tensor) -> Any:
+    total = torch.zeros(())
+    for each in itertools.filterfalse(lambda t: t > 0, x):
+        total = total + each
+        if total < -3:
+            break
+    else:
+        total = total * 100
+    return total, sum(itertools.filterfalse(None, [x[0] > 0, x[1]]), torch.zeros(()))
+
+
+def chooses(x: Tensor) -> Any:
+    total = x * 0
+    for i in itertools.compress(range(3), (x > 0).tolist()):
+        total = total + i
+    counts = len(list(itertools.compress([1, 2, 3], x > 0)))
+    return total, counts, sum(itertools.compress(x, [1, 0]), torch.zeros(()))
+
+
+def chooses_of_iterators(x: Tensor) -> Any:
+    values, chosen = iter([1.0, 2.0, 3.0, 4.0, 5.0]), iter([x[0] > 0, x[1] > 0])
+    total = sum(itertools.compress(values, chosen), torch.zeros(()))
+    return total + 10 * next(values, 0.0)
+
+
+def finds_integers(x: Tensor) -> Any:
+    numbers = (x * 2).long().tolist()
+    return numbers.index(numbers[2]), numbers.count(2), [1, 2, 3].index(3)
+
+
+def moves_a_dict_before(x: Tensor) -> Tensor:
+    values = iter({"a": 1.0, "b": 2.0}.values())
+    first = next(values)
+    y = x + 1 if x[0] > 0 else x * first
+    return y + next(values)
+
+
+class Counting:
+    """Counts who asks it."""
+
+    def __init__(self) -> None:
+        self.asked, self.limit = 0, 3
+
+    @property
+    def level(self) -> int:
+        self.asked += 1
+        return 2
+
+    def __getattr__(self, name: str) -> int:
+        self.asked += 10
+        return 1
+
+
+def asks_attributes(x: Tensor) -> Any:
+    """What runs Python is not asked where eager does not."""
+    one = Counting()
+    if x.sum() < 1 and one.level:
+        x = x + 1
+    if x.sum() < 1 or one.level > 1:
+        x = x + 1
+    if 0 < x.sum() < one.level:
+        x = x * 2
+    if x.sum() < 1 and one.more:
+        x = x + 1
+    if x.sum() > 1 and one.limit > x.sum():
+        x = x * 3
+    return x, one.asked
+
+
+def asks_what_may_be_none(x: Tensor) -> Any:
+    largest, n = None, 0
+    for each in x:
+        if each > 1:
+            largest = each
+    while n < 3 and (largest is None or largest < 3):
+        if x[n] > 0:
+            largest = x[n]
+        n += 1
+    return x + 1 if largest is None or largest < 2 else x, n
+
+
 PROGRAMS = [
+    asks_attributes, asks_what_may_be_none,
+    rejects, chooses, chooses_of_iterators, finds_integers, moves_a_dict_before,
     is_same, is_same_as_what_is_positive, other_sizes_are_not_same, returns_a_truth,
     until_it_is_close, asserts, is_not_zero, lists_of_numbers, kinds_of_floats, largest_of_three,
     largest_of_many, largest_number, sorts, sorts_two,

@@ -363,12 +363,12 @@ def goes_over_a_list(x: Tensor) -> Tensor:
 @refuse("a loop over an iterator is left", "for x in list", goes_over_a_list)
 def leaves_an_iterator(x: Tensor) -> Tensor:
     total = torch.zeros(())
-    rows = iter(x.unbind())
-    for t in rows:
+    rows = enumerate(x.unbind())
+    for _, t in rows:
         if total > 2:
             break
         total = total + t
-    return total + sum(rows)
+    return total + next(rows)[1]
 
 
 # --------------------------------------------------------------------------------- Python's objects
@@ -463,11 +463,11 @@ def asks_before(x: Tensor) -> Tensor:
 
 @refuse("changes items, and that cannot be undone", "change it before the `if`", asks_before)
 def moves_an_iterator(x: Tensor) -> Tensor:
-    items = iter([1, 2])
+    items = enumerate([1, 2])
     y = x
     if x.sum() > 0:
-        y = x + next(items)
-    return y + next(items)
+        y = x + next(items)[1]
+    return y + next(items)[1]
 
 
 def yields_in_any_case(x: Tensor) -> Any:

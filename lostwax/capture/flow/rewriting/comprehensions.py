@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from itertools import count
+from itertools import compress, count, filterfalse
 from typing import Any, Protocol
 
 import torch
@@ -24,7 +24,8 @@ QUESTIONS = (any, all)
 _TAKES_ALL = (list, tuple, set, sum, sorted, max, min, dict)
 """The functions that ask an iterator for all that it has, before they do anything else."""
 _COUNTING = (sum, len, next)
-_MAPPING = (filter, map)
+_MAPPING = (filter, map, filterfalse, compress)
+_FILTERS = (filter, filterfalse)
 _USING = (*QUESTIONS, *_TAKES_ALL, *_COUNTING, *_MAPPING)
 """The functions of Python's that may be called with a comprehension."""
 SOURCES = (range, enumerate, zip, reversed, torch.unbind, torch.split, torch.chunk)
@@ -70,23 +71,37 @@ class ComprehensionLowering:
 
     def _make_generator(self, call: Any) -> Any:
         """`(x for x in values if f(x))` for `filter(f, values)`, `(f(x) for x in values)` for
-        `map(f, values)`."""
+        `map(f, values)`, and their like."""
         if not isinstance(call, ast.Call) or (kind := self._find(call)) not in _MAPPING:
             return call
         if len(call.args) != 2 or any(isinstance(each, ast.Starred) for each in call.args):
             return call
+        if kind is compress:
+            return self._make_compressed(call)
         function, values = call.args
         name = self._taking.name(ITEM)
         found: ast.expr = ast.Call(function, [load(name)], [])
         if isinstance(function, ast.Lambda) and _takes_one(function):
             name, found = function.args.args[0].arg, function.body
-        elif isinstance(function, ast.Constant) and function.value is None and kind is filter:
+        elif isinstance(function, ast.Constant) and function.value is None and kind in _FILTERS:
             found = load(name)
         elif not isinstance(function, (ast.Name, ast.Attribute)):
             return call
-        tests = [found] if kind is filter else []
+        if kind is filterfalse:
+            found = ast.UnaryOp(ast.Not(), found)
+        tests = [] if kind is map else [found]
         generator = ast.comprehension(ast.Name(name, ast.Store()), values, tests, 0)
         made = ast.GeneratorExp(load(name) if tests else found, [generator])
+        locate_all([made], call)
+        return made
+
+    def _make_compressed(self, call: ast.Call) -> ast.expr:
+        """`(x for x, c in zip(values, chosen) if c)` for `compress(values, chosen)`."""
+        name, chosen = self._taking.name(ITEM), self._taking.name(ITEM)
+        parts: list[ast.expr] = [ast.Name(each, ast.Store()) for each in (name, chosen)]
+        both = hook("zip_both", *call.args)
+        generator = ast.comprehension(ast.Tuple(parts, ast.Store()), both, [load(chosen)], 0)
+        made = ast.GeneratorExp(load(name), [generator])
         locate_all([made], call)
         return made
 

@@ -15,13 +15,12 @@ REFUSED_IDIOMS: dict[str, str] = {
     **dict.fromkeys(
         (
             "chunks_of_a_size until_a_sentinel sum_until_zero sum_without_leading_zeros "
-            "sum_of_rejected sum_of_compressed index_in_a_list count_in_a_list "
+            ""
             "two_largest_by_a_heap bucket_by_bisect runs_by_groupby "
             "sorted_by_a_comparison "
         ).split(),
         "cannot decide",
     ),
-    "RoutesByLargestScore": "the True side of an `if` on data changes",
     **dict.fromkeys(
         (
             "caller_catches suppressed leave_by_an_exception callee_converges element_or_last "
@@ -39,7 +38,8 @@ REFUSED_IDIOMS: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "queue_of_jobs best_by_its_name run_lengths ReturnsNoneBeside best_from_infinity "
+            "queue_of_jobs best_by_its_name RoutesByLargestScore run_lengths ReturnsNoneBeside "
+            "best_from_infinity "
             "best_of_a_while int_that_becomes_float or_none dataclass_exits says_how_it_ended "
             "one_or_two_results key_that_is_set_once setdefault_on_one_side least_recently_used "
             "counted_in_a_defaultdict Maml inner_loop_by_autograd "
@@ -54,10 +54,7 @@ REFUSED_IDIOMS: dict[str, str] = {
         "data decide whether this raises",
     ),
     **dict.fromkeys(
-        (
-            "mean_by_hand listed_rows CausalMaskPerSize "
-            "out_by_its_index prefix_sums "
-        ).split(),
+        ("mean_by_hand listed_rows CausalMaskPerSize out_by_its_index prefix_sums ").split(),
         "a declared dimension cannot vary as declared",
     ),
     "int_that_becomes_float_in_a_loop": "scale, which `while (x * scale).norm() > 5:` hands on",

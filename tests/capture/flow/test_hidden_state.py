@@ -488,6 +488,19 @@ def test_the_second_of_two_conditions_is_asked_only_where_eager_asks_it(ask: Any
         export(call, (torch.ones(3),))
 
 
+def test_no_condition_after_the_first_is_asked_unless_those_before_it_hold() -> None:
+    """The second was computed in any case, and what came after it with it."""
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        numbers = [1]
+        if x.sum() > 0 and len(numbers) and x.ndim == 1 and numbers.append(2) is None:
+            x = x + 1
+        return x + len(numbers)
+
+    with pytest.raises(CaptureError, match="do not agree: numbers has 2 elements"):
+        export(call, (torch.ones(3),))
+
+
 def test_a_second_condition_that_nobody_notices_needs_no_branch() -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
         it = Noticing()

@@ -190,6 +190,8 @@ class _ExitLowering:
             for handler in each.handlers:
                 handler.body = self.lower(handler.body, inside)
             each.orelse = self.lower(each.orelse, inside)
+            for block in (each.finalbody, *[handler.body for handler in each.handlers]):
+                block[:0] = _let_go(each.body) if block else []
             if own and each.orelse:
                 asked = load(own[0]) if len(own) == 1 else call_hook("any", *own)
                 skip = ast.If(asked, [ast.Pass()], each.orelse)
@@ -242,6 +244,8 @@ class _ExitLowering:
         new.stop = own.stop if stops else None
         new.is_for, new.items, new.at = isinstance(loop, ast.For), items, at
         found: list[ast.stmt] = [*before, new]
+        if new.is_for:  # Python holds what it goes over no longer: a generator that is left ends
+            found.append(assign(items, ast.Constant(None)))
         flags = [LEFT] if "return" in inner else []
         if loop.orelse:
             left = _find_left(loop.orelse)
@@ -250,10 +254,17 @@ class _ExitLowering:
             if stops:
                 orelse = [ast.If(load(own.stop), [ast.Pass()], orelse)]
             found += orelse
-        for each in (*before, new, *found[len(before) + 1 :], *body[:1]):
+        for each in (*found, *body[:1]):
             if not hasattr(each, "lineno"):
                 locate(each, loop)
         return found, flags
+
+
+def _let_go(block: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Hold nothing more of what the loops of a block, which an exception has left, went over."""
+    found = (node for each in block for node in ast.walk(each))
+    loops = [each for each in found if isinstance(each, LoopStatement) and each.is_for]
+    return [locate(assign(each.items, ast.Constant(None)), each) for each in loops]
 
 
 def _uses(block: Sequence[ast.stmt], name: str) -> bool:

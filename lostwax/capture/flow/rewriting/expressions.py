@@ -11,7 +11,7 @@ import ast
 import copy
 from collections.abc import Sequence
 from itertools import count
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from lostwax.capture.flow.rewriting.comprehensions import (
     QUESTIONS,
@@ -65,6 +65,16 @@ def take_apart(function: ast.FunctionDef, meanings: Meanings) -> list[ast.Functi
     replacing = _Replacing(meanings)
     function.body = [replacing.visit(each) for each in write_for_each(body)]
     return taking.items.made
+
+
+class _Operand(NamedTuple):
+    """One of `a and b …`."""
+
+    block: Block
+    """What computes it."""
+    reads: Reads | None
+    """What that reads, if it does no more."""
+    at: ast.AST
 
 
 class ExpressionLowering:
@@ -242,7 +252,7 @@ class ExpressionLowering:
         """The same for an expression of which only the truth is asked."""
         if isinstance(each, ast.BoolOp) and self.decides(each):
             name = self.name(TRUTH)
-            self._put_operands(each, name, out, is_asked=True)
+            self._take_operands(each, name, out, is_asked=True)
             return load(name)
         if isinstance(each, ast.Compare) and len(each.ops) > 1:
             return self._take_Compare(each, out, is_asked=True)
@@ -337,36 +347,32 @@ class ExpressionLowering:
         if chosen is not None:
             return self.take(chosen, out)
         name = self.name(PART)
-        self._put_operands(each, name, out, is_asked=False)
+        self._take_operands(each, name, out, is_asked=False)
         return locate(load(name), each)
 
-    def _put_operands(self, each: Any, name: str, out: Block, is_asked: bool) -> None:
+    def _take_operands(self, each: Any, name: str, out: Block, is_asked: bool) -> None:
         """Let a variable have the value of `a and b …`, or its truth."""
-        is_and = isinstance(each.op, ast.And)
-        for i, value in enumerate(each.values):
+        operands: list[_Operand] = []
+        for value in each.values:
             block: Block = []
             reads = _list_reads(value) if is_asked else None
             made = self.ask(value, block) if is_asked else self.take(value, block)
             made = hook("truth", made) if is_asked else made
             inner: Block = [locate(new, value) for new in (*block, assign(name, made))]
-            out = self._put_next(i, name, inner, is_and, None if block else reads, value, out)
+            operands.append(_Operand(inner, None if block else reads, value))
+        self._put_operands(operands, name, isinstance(each.op, ast.And), out)
 
-    def _put_next(
-        self,
-        i: int,
-        name: str,
-        block: Block,
-        is_and: bool,
-        reads: Reads | None,
-        at: Any,
-        out: Block,
-    ) -> Block:
-        """Put what computes the operand `i`; the next one goes into the block that is returned."""
-        if i == 0:
-            out += block
-            return out
-        out.append(self._go_on(name, block, is_and, reads, at))
-        return block
+    def _put_operands(
+        self, operands: Sequence[_Operand], name: str, is_and: bool, out: Block
+    ) -> None:
+        """Put what computes the operands, each after the first where those before it do not
+        decide."""
+        reads: Reads | None = ()
+        rest: Block = []
+        for each in reversed(operands[1:]):
+            reads = None if reads is None or each.reads is None else (*each.reads, *reads)
+            rest = [self._go_on(name, [*each.block, *rest], is_and, reads, each.at)]
+        out += [*operands[0].block, *rest]
 
     def _go_on(
         self, name: str, block: Block, is_and: bool, reads: Reads | None, at: ast.AST
@@ -391,6 +397,7 @@ class ExpressionLowering:
             return self.take_parts(each, out)
         name = self.name(TRUTH if is_asked else PART)
         left = self.keep(self.take(each.left, out), out)
+        operands: list[_Operand] = []
         for i, (op, value) in enumerate(zip(each.ops, each.comparators, strict=True)):
             block: Block = []
             reads = _list_reads(ast.Compare(left, [op], [value])) if is_asked else None
@@ -400,8 +407,9 @@ class ExpressionLowering:
             compared: ast.expr = locate(ast.Compare(left, [op], [right]), each)
             compared = hook("truth", compared) if is_asked else compared
             inner: Block = [locate(new, each) for new in (*block, assign(name, compared))]
-            out = self._put_next(i, name, inner, True, None if block else reads, value, out)
+            operands.append(_Operand(inner, None if block else reads, value))
             left = right
+        self._put_operands(operands, name, True, out)
         return locate(load(name), each)
 
     def _take_call(self, call: Any, out: Block) -> Any:

@@ -154,11 +154,12 @@ class _Machine:
         self.stack.append(maker.make(*args))
 
     def persistent(self) -> None:
-        kind, of, key, _, _ = self.stack.pop()
+        kind, of, key, place, _ = self.stack.pop()
         if kind != "storage" or not isinstance(of, _StorageType) or not isinstance(key, str):
             raise _UnreadableError("a reference to something else than a storage")
         if key not in self.storages:
-            self.storages[key] = _PickledStorage(self._flat(f"data/{key}", of.dtype))
+            flat = self._flat(f"data/{key}", of.dtype)
+            self.storages[key] = _PickledStorage(flat if place == "cpu" else _put(flat, place))
         self.stack.append(self.storages[key])
 
     def _flat(self, name: str, dtype: torch.dtype) -> torch.Tensor:
@@ -211,6 +212,14 @@ def _parameter(tensor: torch.Tensor, requires_grad: Any, *_: Any) -> nn.Paramete
     if not isinstance(tensor, torch.Tensor):
         raise _UnreadableError("a parameter that is no tensor")
     return nn.Parameter(tensor.detach(), requires_grad is True)
+
+
+def _put(flat: torch.Tensor, place: Any) -> torch.Tensor:
+    """The same on the device that it was on, if that is here."""
+    try:
+        return flat.to(place) if isinstance(place, str) and place != "meta" else flat
+    except (RuntimeError, AssertionError, ImportError):
+        return flat
 
 
 def _device(kind: Any, index: Any = None) -> torch.device:

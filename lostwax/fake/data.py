@@ -8,6 +8,7 @@ ShapeEnv and without a known constant the question is an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -55,16 +56,19 @@ class UnbackedSizes:
 
 
 class CountedMasks(UnbackedSizes):
-    """The same where masks decide: those that are known are counted."""
+    """The same where masks decide: those that are known are counted, and the others once."""
 
-    def __init__(self, env: ShapeEnv | None, operation: str, masks: Iterator[FakeTensor]) -> None:
-        super().__init__(env, operation)
-        self._masks = masks
+    def __init__(self, mode: FakeTensorMode, operation: str, masks: Iterator[FakeTensor]) -> None:
+        super().__init__(mode.shape_env, operation)
+        self._mode, self._masks = mode, masks
 
     def size(self, upper: Size | None = None, lower: int = 0) -> Size:
-        known = next(self._masks).known_constant()
+        mask = next(self._masks)
+        known = mask.known_constant()
         if known is None:
-            return super().size(upper, lower)
+            key = ("count", _make_key(self._mode, mask, []))
+            answer = partial(super().size, upper, lower)
+            return _recall(self._mode, mask, key, answer)  # type: ignore[no-any-return]
         with torch._C._DisableTorchDispatch():
             return int(known.count_nonzero())
 
@@ -74,7 +78,7 @@ def _make_fresh(mode: FakeTensorMode, record: Operator, args: Any) -> UnbackedSi
     if Trait.SIZED_BY_MASKS in record.traits:
         given = [mode.adopt(t) for t in list_nested(args[1:], torch.Tensor)]
         masks = iter([t for t in given if t.fake_type.dtype in (torch.bool, torch.uint8)])
-        return CountedMasks(mode.shape_env, name, masks)
+        return CountedMasks(mode, name, masks)
     return UnbackedSizes(mode.shape_env, name)
 
 
@@ -125,7 +129,11 @@ def _ask_once(
     key = (record.overload, _make_key(mode, args, tensors), _make_key(mode, kwargs, tensors))
     if not tensors:
         return answer()
-    answers = _find_answers(tensors[-1]).answers  # the last: a mask, not what it masks
+    return _recall(mode, tensors[-1], key, answer)  # the last: a mask, not what it masks
+
+
+def _recall(mode: FakeTensorMode, asked: FakeTensor, key: Any, answer: Callable[[], Any]) -> Any:
+    answers = _find_answers(asked).answers
     if key not in answers:
         if len(answers) >= _MOST:
             answers.clear()

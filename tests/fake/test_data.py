@@ -50,6 +50,19 @@ def test_all_that_the_answer_hangs_on_is_asked_for() -> None:
     assert list(map(str, again)) == list(map(str, found[:2]))
 
 
+def test_a_mask_is_counted_once() -> None:
+    mode, x = mode_and_tensor(4)
+    with mode:
+        mask, y = x > 0, x * 2
+        sizes = [str(each[mask].shape[0]) for each in (x, y)]
+        pair = y.unsqueeze(0)[torch.tensor([True]), mask].shape
+        mask.logical_not_()
+        written, other = x[mask].shape[0], x[x > 0].shape[0]
+    assert sizes[0] == sizes[1]
+    assert len({sizes[0], str(written), str(other)}) == 3
+    assert len(pair) == 1
+
+
 def test_a_write_by_whatever_way_makes_it_another_question() -> None:
     mode, x = mode_and_tensor(4)
     n = x.long()

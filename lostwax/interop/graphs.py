@@ -26,7 +26,7 @@ from lostwax.ir.graph.graph_module import make_graph_module
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.graph.writer import NO_KWARGS, GraphWriter
 from lostwax.ops.registry import aten
-from lostwax.pt2.graph.metadata import NO_MODULE, OWN, function_text, type_text
+from lostwax.pt2.graph.metadata import NO_MODULE, OWN, function_named, function_text, type_text
 from lostwax.pt2.graph.targets import name_of, unspeakable
 
 _SIZE = aten.sym_constrain_range_for_size.default
@@ -92,7 +92,10 @@ class PeerGraphs:
         found = self._sources.get(id(function))
         if found is None:
             text = function_text(function)
-            found = function if text.startswith(("torch.", "_operator.")) else text
+            is_found = text.startswith(("torch.", "_operator.", "math."))
+            if isinstance(function, type):  # parametrizations make a class for each module
+                is_found = is_found and function_named(text) is function
+            found = function if is_found else text
             self._sources[id(function)] = found
         return found
 

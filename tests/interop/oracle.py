@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -28,7 +29,7 @@ from lostwax.ir.ranges import Limits, limits_by_name
 from lostwax.pt2 import peer
 from lostwax.pt2.graph.decode import decode
 from lostwax.pt2.graph.encode import encode
-from lostwax.pt2.graph.metadata import OWN
+from lostwax.pt2.graph.metadata import OWN, type_text
 from lostwax.pt2.graph.spelling import settle, settle_number
 from lostwax.pt2.plain import find_lost
 from lostwax.pt2.schema import UNREAD
@@ -261,7 +262,8 @@ def _describe_our_node(node: torch.fx.Node, in_file: bool) -> dict[str, Any]:
         return (type(value), str(value.target) if is_graph else str(value))
 
     is_item = node.op == "call_function" and node.target.__name__ == "getitem"  # type: ignore[union-attr]
-    shown = {} if is_item else {key: str(node.meta.get(key) or "") for key in (*_SHOWN, *OWN)}
+    told = {**node.meta, "source_fn_stack": _name_lost(node.meta.get("source_fn_stack") or ())}
+    shown = {} if is_item else {key: str(told.get(key) or "") for key in (*_SHOWN, *OWN)}
     return {
         "op": node.op,
         "target": str(node.target),
@@ -269,6 +271,17 @@ def _describe_our_node(node: torch.fx.Node, in_file: bool) -> dict[str, Any]:
         "val": _describe_our_value(node.meta.get("val"), in_file),
         **shown,
     }
+
+
+def _name_lost(stack: Any) -> list[tuple[str, Any]]:
+    """Where nodes come from. A class that nobody finds by its name, as parametrizations make one
+    for each module, is its name."""
+    return [(name, type_text(f) if _is_lost(f) else f) for name, f in stack]
+
+
+def _is_lost(function: Any) -> bool:
+    home = sys.modules.get(getattr(function, "__module__", ""))
+    return isinstance(function, type) and getattr(home, function.__name__, None) is not function
 
 
 def _describe_our_value(value: Any, in_file: bool) -> Any:

@@ -12,6 +12,7 @@ import dataclasses
 import enum
 import io
 import logging
+import math
 import operator
 from collections.abc import Iterator
 from functools import partial
@@ -21,6 +22,7 @@ import pytest
 import torch
 from torch import nn
 from torch._export.db.examples import all_examples
+from torch._higher_order_ops import scan
 
 import lostwax
 from examples.models import MODELS
@@ -547,6 +549,49 @@ def test_what_is_no_graph_is_refused() -> None:
         program.graph.get_attr("nothing")
     with pytest.raises(SaveError, match=r"nothing is no graph; only graphs(.|\n)*node 'nothing'"):
         to_torch(program)
+
+
+def test_torch_decomposes_what_reads_two_tensors_by_one_mask() -> None:
+    """Its own trace counts a mask once, and cannot take two symbols for it."""
+
+    def positive(x: torch.Tensor) -> Any:
+        mask = x > 0
+        return x[mask] + 1, (x * 2)[mask]
+
+    x = torch.tensor([1.0, -1.0, 2.0])
+    made = to_torch(lostwax.export(positive, (x,))).run_decompositions()
+    assert_same(made.module()(x), positive(x))
+
+
+def test_floats_keep_their_names_beside_those_that_torch_has_no_words_for() -> None:
+    def roots(x: torch.Tensor, y: torch.Tensor) -> Any:
+        a, b = x.sum().item(), y.sum().item()
+        return y + math.sqrt(abs(b)), int(a)
+
+    check(lostwax.export(roots, (torch.ones(2), torch.ones(2))))
+
+
+def test_a_body_that_returns_a_list_comes_back_after_an_edit() -> None:
+    """Making its types anew left the types of what it returns in a list, and not in a tuple."""
+
+    class Writing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(2))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            part = self.w[:1]
+            y = scan(lambda c, r: (c + r * part[0], c * 1), x[0] * 1, x)[1]
+            with torch.no_grad():
+                self.w.add_(1)
+            return y
+
+    check(lostwax.export(Writing(), (torch.ones(2),)))
+
+
+def test_a_class_that_is_made_for_one_module_comes_back_by_its_name() -> None:
+    module = nn.utils.parametrizations.weight_norm(nn.Linear(3, 3))
+    check(lostwax.export(module, (torch.ones(3),)))
 
 
 # --------------------------------------------------------------------------- the fuzzer itself

@@ -84,7 +84,8 @@ def _retype_graph(
             if others or _is_stale(node, was, changed):
                 _retype(node, mode, was, changed)
         elif node.op == "output" and "val" in node.meta:
-            node.meta["val"] = map_arg(node.args[0], recorded_value)
+            val = map_arg(node.args[0], recorded_value)
+            node.meta["val"] = tuple(val) if isinstance(val, list) else val  # as at capture
 
 
 def _drop_foreign(node: Node, was: NodeForm) -> None:

@@ -25,6 +25,7 @@ from lostwax.sym.numbers.real import (
     defined_integers,
     definition,
     evaluate_real,
+    real_names,
 )
 from lostwax.sym.text.parse import MAX_BITS, MAX_DEGREE, MAX_DEPTH, MAX_LENGTH, extent
 from lostwax.sym.text.show import to_srepr
@@ -53,6 +54,8 @@ class SymbolWriter:
         self._spelled: dict[Atom, str] = {}
         self._texts: dict[Any, str] = {}
         self._taken: set[str] = set()
+        self._kept: set[str] = set()
+        """The names of floats of data, which they have also where they are written later."""
 
     def size(self, value: Size) -> dict[str, Any]:
         value = settle(value)
@@ -149,10 +152,11 @@ class SymbolWriter:
         """torch takes `u` and `zuf` for the beginning of a number of data."""
         if not self._taken:
             self._taken = {self.names.find(s) for s in value.env.symbols}
+            self._kept = {f"zu{name}" for name in real_names(value.env)}
         is_float = isinstance(value, Real)
         kind = ("zuf" if is_float else "u") if value.unbacked else ("ef" if is_float else "e")
         number = 0
-        while f"{kind}{number}" in self._taken or f"{kind}{number}" in self.floats:
+        while f"{kind}{number}" in self._taken | self._kept | self.floats.keys():
             number += 1
         self._taken.add(f"{kind}{number}")
         return f"{kind}{number}"

@@ -198,6 +198,11 @@ def real_symbol(env: ShapeEnv, name: str, origin: str | None) -> Real:
     return _make(env, "symbol", (name, origin), None)
 
 
+def real_names(env: ShapeEnv) -> list[str]:
+    """The names of all such floats."""
+    return [str(made.args[0]) for made in env.companion(Reals).made.values() if made.op == "symbol"]
+
+
 def unbacked_real(env: ShapeEnv, origin: str) -> Real:
     """The value of a float tensor: `origin` says what asked for it."""
     reals = env.companion(Reals)

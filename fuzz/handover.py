@@ -11,8 +11,9 @@ our module does: results, arguments and buffers of several calls in a row, at se
 they vary, and gradients. Where ours refuses a call, they are compared with eager.
 
 "limit": torch raises, and does so on what it captures itself of the same calls, or only where
-gradients are recorded; or its gradients are other ones, and of its own capture, too. The text names
-the consumer and torch's words. "unsure": torch raises, and captures nothing itself to compare with;
+gradients are recorded; or its gradients are other ones, and of its own capture, too, or those of a
+loop that does not run once (which torch gives its body's). The text names the consumer and torch's
+words. "unsure": torch raises, and captures nothing itself to compare with;
 look at the texts. "lenient": a consumer checks less. "checked": both refuse a call.
 Exits with 1 if anything was wrong.
 """
@@ -30,10 +31,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
+from torch._higher_order_ops.while_loop import while_loop_op
 from torch.export.pt2_archive._package import load_pt2
 
 import lostwax
@@ -158,6 +161,7 @@ def _observe(module: Any, call: Call, with_gradients: bool) -> Told:
             seen = {"results": result, "arguments": (call.args, call.kwargs)}
             if is_module:
                 seen["buffers"] = dict(module.named_buffers(remove_duplicate=False))
+                seen["parameters"] = {k: p.detach() for k, p in _name_parameters(module).items()}
             seen = _copy(seen)
             if with_gradients:
                 parameters = _name_parameters(module)
@@ -274,9 +278,13 @@ def _judge(case: Case) -> tuple[str, str]:
         if found:
             outcome, text = _compare(eager, ours, found, lost)
         if outcome == "raised":
-            outcome, text = _explain(name, made, program, case, text)
+            outcome, text = _explain(name, made, program, case, eager, text)
         elif outcome == "wrong" and _differs_so(name, made, case, (ours, found), text):
             outcome, text = "limit", f"{text.split()[2][:-1]} as of torch's own capture"
+        elif (
+            outcome == "wrong" and ": gradients:" in text and _has_idle_loop(name, made, case, ours)
+        ):
+            outcome, text = "limit", "gradients of a while_loop that does not run once"
         if outcome == "wrong":
             return "wrong", f"{name}: {text}"
         if outcome in ("limit", "unsure"):
@@ -339,7 +347,7 @@ def _tell(want: Told, got: Told, lost: frozenset[str]) -> str:
     """What is different, but for what the hand-over has said is lost; "" if nothing is."""
     for part, value in want.seen.items():
         other = got.seen.get(part, value)
-        if part in ("buffers", "gradients") and isinstance(value, dict) and isinstance(other, dict):
+        if part in _BY_NAME and isinstance(value, dict) and isinstance(other, dict):
             both = value.keys() & other.keys()
             value, other = ({key: each[key] for key in both} for each in (value, other))
         if "members" in lost:
@@ -349,21 +357,24 @@ def _tell(want: Told, got: Told, lost: frozenset[str]) -> str:
     return ""
 
 
+_BY_NAME = ("buffers", "parameters", "gradients")
 LOST = {"backward of its own": "gradients", "members of an enumeration": "members"}
 """What `to_torch` warns of, and what is different then."""
 
 
-def _explain(name: str, made: Any, program: Any, case: Case, text: str) -> tuple[str, str]:
+def _explain(
+    name: str, made: Any, program: Any, case: Case, eager: list[Told], text: str
+) -> tuple[str, str]:
     """Whose limit is it that a consumer raises? It is torch's where it raises the same on what
     torch itself captures, or where it does as we do if no gradients are recorded. It is ours where
-    torch's own capture of the module makes the call."""
+    torch's own capture of the module makes the call, and does there what eager does."""
     first = _raised(name, made, replace(case, calls=case.calls[:1]))[0]
-    heard = [each for grad in (True, False) for each in _hear_own(name, made, case, grad)]
+    heard = [each for grad in (True, False) for each in _hear_own(name, made, case, eager, grad)]
     # (That our program runs as a module has been seen before the other consumers.)
     telling = [each.text for each in heard if each.is_module or name != "module"]
     if _signature(text) in map(_signature, telling):
         return "limit", f"of torch's own capture, too: {text}"
-    if first and any(each.is_as_ours and not each.text for each in heard):
+    if first and any(each.is_as_ours and each.is_right for each in heard):
         return "wrong", f"{text}; torch's own capture of the module makes the call"
     found = _raised(name, made, case, with_gradients=False)[1]
     if found:
@@ -406,6 +417,32 @@ def _differs_so(
     return False
 
 
+def _has_idle_loop(name: str, made: Any, case: Case, ours: list[Told]) -> bool:
+    """Do gradients differ because torch gives a loop that does not run once those of its body? They
+    are ours where its loops are Python's, and there is one that does not run."""
+    loops = _Loops()
+    consumer = CONSUMERS[name](made)
+    with patch.object(type(while_loop_op), "__call__", loops):
+        found = call_all(consumer, case)
+    consumer.restore()
+    return bool(loops.idle) and _compare(ours, ours, found, frozenset())[0] in ("right", "lenient")
+
+
+class _Loops:
+    """`while_loop` by Python, which autograd goes through step by step."""
+
+    def __init__(self) -> None:
+        self.idle = 0
+        """So many of them did not run once."""
+
+    def __call__(self, test: Any, body: Any, carried: Any, others: Any) -> tuple[Any, ...]:
+        made = carried
+        while test(*made, *others):
+            made = body(*made, *others)
+        self.idle += made is carried
+        return tuple(each.clone() if isinstance(each, Tensor) else each for each in made)
+
+
 class Heard(NamedTuple):
     """What torch raises where a consumer has what torch itself captures; "" if nothing."""
 
@@ -416,14 +453,20 @@ class Heard(NamedTuple):
     """Does torch capture it at all?"""
     is_as_ours: bool
     """Is it a functional program of the module, whose gradients are wanted?"""
+    is_right: bool
+    """Does it what eager does?"""
 
 
-def _hear_own(name: str, made: Any, case: Case, with_gradients: bool) -> Iterator[Heard]:
+def _hear_own(
+    name: str, made: Any, case: Case, eager: list[Told], with_gradients: bool
+) -> Iterator[Heard]:
     case = replace(case, calls=case.calls[:1])
     for own, is_module, is_functional in _capture_own(made, case, with_gradients):
         is_said = isinstance(own, str)
-        text = own if is_said else _raised(name, own, case, with_gradients)[0]
-        yield Heard(text, is_module, not is_said, is_module and is_functional and with_gradients)
+        text, found = (own, []) if is_said else _raised(name, own, case, with_gradients)
+        is_right = bool(found) and _compare(eager, eager, found, frozenset())[0] == "right"
+        is_as_ours = is_module and is_functional and with_gradients
+        yield Heard(text, is_module, not is_said, is_as_ours, is_right)
 
 
 def _capture_own(made: Any, case: Case, with_gradients: bool) -> Iterator[tuple[Any, bool, bool]]:

@@ -641,6 +641,38 @@ def _judge_in_hands_that_raise(
     return handover._judge(handover.Case("", make, make, calls))[0]  # type: ignore[arg-type]
 
 
+class Growing(torch.nn.Module):
+    """Its loop does not run once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(3) * 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.w * 1
+        while y.sum() < x.sum():
+            y = y * 2
+        return y * x
+
+
+class Wrong(Growing):
+    """Another gradient than its own, which no loop is to blame for."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * 2 - super().forward(x).detach()
+
+
+def test_gradients_of_loops_that_do_not_run_are_torchs_and_no_others() -> None:
+    calls = [lambda: handover.Call([torch.ones(3)])]
+    case = handover.Case("", Growing, Growing, calls)  # type: ignore[arg-type]
+    assert handover._judge(case)[:1] == ("limit",)
+    program = lostwax.export(Growing(), (torch.ones(3),))
+    ours = handover.call_all(handover.Handed(program), case)
+    for exported, is_same in ((Growing, True), (Wrong, False)):
+        made = to_torch(lostwax.export(exported(), (torch.ones(3),)))
+        assert handover._has_idle_loop("module", made, case, ours) is is_same
+
+
 def test_what_torch_does_with_its_own_capture_is_no_limit_of_torch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -297,7 +297,10 @@ def _describe_our_value(value: Any, in_file: bool) -> Any:
         known = settle_number(value)
         if isinstance(known, (int, float)):
             return type(known), known
-        text = re.sub(r"\br\d+\b", "r", str(known))  # names of what is computed are given anew
+        given = str(known)
+        text = re.sub(r"\br\d+\b", "r", given)  # names of what is computed are given anew,
+        if text != given:  # after those of all data, and in that order conditions are written
+            text = " and ".join(sorted(text.split(" and ")))
         return type(wrap(known)), text, None if in_file else getattr(known, "hint", None)
     return type(value), value
 

@@ -301,6 +301,8 @@ def _describe_our_value(value: Any, in_file: bool) -> Any:
         text = re.sub(r"\br\d+\b", "r", given)  # names of what is computed are given anew,
         if text != given:  # after those of all data, and in that order conditions are written
             text = " and ".join(sorted(text.split(" and ")))
+        if isinstance(value, torch.SymFloat) and re.fullmatch(r"[\w.() +]+", text):
+            text = " + ".join(sorted(re.findall(r"[\w.]+", text)))  # sympy orders the parts of sums
         return type(wrap(known)), text, None if in_file else getattr(known, "hint", None)
     return type(value), value
 

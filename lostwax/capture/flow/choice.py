@@ -36,7 +36,7 @@ from lostwax.capture.flow.open_regions import close_regions, count_open, open_re
 from lostwax.capture.flow.retry import BranchesDiffer, OptionsAsked
 from lostwax.capture.flow.rewriting.names import LEFT, RESULT, is_of_hooks, is_ours, show_name
 from lostwax.capture.flow.rewriting.sites import Site
-from lostwax.capture.flow.truths import KEPT, UNSET, find_known, make_tensor
+from lostwax.capture.flow.truths import KEPT, UNSET, drop_copies, find_known, make_tensor
 from lostwax.capture.heap.cached import CALL_BEFORE, ResultCache
 from lostwax.capture.heap.holders import MISSING, Content, TensorAttributes
 from lostwax.capture.heap.moment import ChangedPlace, Changes, NotRestorableError
@@ -63,6 +63,7 @@ def let_go(hook: Any) -> None:
     """A choice or a loop is over: what the function drops ends with it. (The frame holds the hook,
     and would be held by it.)"""
     given = hook._given
+    drop_copies(hook._frame)
     vars(hook).clear()
     hook.is_symbolic, hook._given = True, given
 

@@ -259,7 +259,8 @@ class Merging:
             for own, count in zip(lists, kept, strict=True):
                 del own[count:]
             self._found, self._partners = found, partners  # type: ignore[assignment]
-            return error
+            error.__context__ = error.__cause__ = None
+            return error.with_traceback(None)  # it may be kept, and would keep what there was here
 
     def _keep_apart(
         self, name: str, t: Any, f: Any, refuse: Callable[[], CaptureError] | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Sequence
 from enum import Enum, EnumMeta
-from inspect import getattr_static
+from inspect import CO_OPTIMIZED, getattr_static
 from types import FrameType, FunctionType, MemberDescriptorType
 from typing import Any
 
@@ -237,6 +237,14 @@ _ASKED = ("__bool__", "__len__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__
 """What is called when something is compared, or asked for its truth."""
 
 
+def drop_copies(frame: FrameType) -> None:
+    """Let a function that runs be the only one that holds its variables. (Before Python 3.13 who
+    has asked for them leaves copies.)"""
+    variables = frame.f_locals
+    if type(variables) is dict and frame.f_code.co_flags & CO_OPTIMIZED:
+        variables.clear()
+
+
 class Joint:
     """`a and b`, or `a or b`, where `b` is computed in any case: `a` is in a variable, into which
     the code puts `b`. It stands where an `if` would (`choice.py`)."""
@@ -251,6 +259,7 @@ class Joint:
         """The side has ended: all is done."""
         other = self._frame.f_locals[self._name]
         self._found = combine(self._truth, other, is_and=self.side)
+        drop_copies(self._frame)
         return True
 
     def give(self, name: str) -> Any:

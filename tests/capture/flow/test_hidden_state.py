@@ -516,3 +516,77 @@ def test_a_second_condition_that_nobody_notices_needs_no_branch() -> None:
         x = torch.ones(3) * sign
         torch.testing.assert_close(program.module()(x), call(x))
     assert sum(str(node.target) == "cond" for node in program.graph.nodes) == 1
+
+
+def after_an_if(x: torch.Tensor, log: list[int]) -> torch.Tensor:
+    held = Ending(log)
+    if x.sum() > 0:
+        x = x + 1
+    del held
+    return x
+
+
+def after_a_loop(x: torch.Tensor, log: list[int]) -> torch.Tensor:
+    held: Any = Ending(log)
+    while x.sum() < 5:
+        x = x + 1
+    held = None  # noqa: F841
+    return x
+
+
+def after_two_conditions(x: torch.Tensor, log: list[int]) -> torch.Tensor:
+    held: Any = Ending(log)
+    if x.sum() > 0 and x.ndim == 1:
+        x = x + 1
+    held = None  # noqa: F841
+    return x
+
+
+def in_each_turn(x: torch.Tensor, log: list[int]) -> Any:
+    best = None
+    for each in x:
+        held: Any = Ending(log)
+        if each > 0:
+            best = each
+    held = None  # noqa: F841
+    return x if best is None else x + best
+
+
+def after_a_search(x: torch.Tensor, log: list[int]) -> Any:
+    held: Any = Ending(log)
+    found = next((each for each in x if each > 0), None)
+    held = None  # noqa: F841
+    return x if found is None else x + found
+
+
+def by_a_weak_reference(x: torch.Tensor, log: list[int]) -> Any:
+    held: Any = Ending(log)
+    seen = weakref.ref(held)
+    x = x + 1 if x.sum() > 0 else x
+    held = None
+    return x + (seen() is None)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        after_an_if,
+        after_a_loop,
+        after_two_conditions,
+        in_each_turn,
+        after_a_search,
+        by_a_weak_reference,
+    ],
+    ids=lambda each: each.__name__,
+)
+def test_what_a_function_drops_after_a_choice_ends_there(call: Any) -> None:
+    """The choice's own look at its variables held it until the function ended."""
+
+    def count(x: torch.Tensor) -> torch.Tensor:
+        log: list[int] = []
+        return call(x, log) + 10 * len(log)
+
+    program = export(count, (torch.ones(3),))
+    for sign in (1.0, -1.0):
+        x = torch.ones(3) * sign
+        torch.testing.assert_close(program.module()(x), count(x))

@@ -11,10 +11,9 @@ FAMILIES = {
         _c10d_functional::reduce_scatter_tensor _c10d_functional::reduce_scatter_tensor_coalesced
         _c10d_functional::wait_tensor _c10d_functional_autograd::all_gather_into_tensor
         _c10d_functional_autograd::all_to_all_single
-        _c10d_functional_autograd::reduce_scatter_tensor _dtensor::shard_dim_alltoall
-        c10d::allgather_coalesced_ c10d::barrier c10d::check_for_nan c10d::gather_
-        c10d::monitored_barrier_ c10d::recv_ c10d::recv_any_source_ c10d::reduce_ c10d::scatter_
-        c10d::send
+        _c10d_functional_autograd::reduce_scatter_tensor c10d::allgather_coalesced_ c10d::barrier
+        c10d::check_for_nan c10d::gather_ c10d::monitored_barrier_ c10d::recv_
+        c10d::recv_any_source_ c10d::reduce_ c10d::scatter_ c10d::send
     """,
     "lostwax.ops.math.fft": """
         _fft_c2c _fft_c2r _fft_r2c fft_fft fft_fft2 fft_fftfreq fft_fftn fft_hfft fft_hfft2

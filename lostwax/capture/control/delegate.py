@@ -14,6 +14,7 @@ import torch
 
 from lostwax.capture.control.outputs import new_results
 from lostwax.capture.trace.tracer import Tracer
+from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.control import find_calls, recorded_value
@@ -82,7 +83,7 @@ def _is_symbolic(value: Any) -> bool:
         return any(map(_is_symbolic, value))
     if isinstance(value, FakeTensor):
         return value.fake_type.is_symbolic
-    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+    return isinstance(value, SYMBOLIC)
 
 
 def _plain_type(value: Any) -> Any:

@@ -207,7 +207,8 @@ def are_read_quietly(frame: FrameType, reads: Sequence[Sequence[str]]) -> bool:
 def _read_attribute(of: Any, name: str) -> Any:
     """What is there without asking anybody."""
     if isinstance(of, torch.Tensor):
-        return vars(of).get(name) if hasattr(torch.Tensor, name) else vars(of).get(name, _NOT_THERE)
+        is_own = getattr_static(torch.Tensor, name, None) is not None
+        return vars(of).get(name, None if is_own else _NOT_THERE)
     found = getattr_static(of, name, _NOT_THERE)
     if found is _NOT_THERE and isinstance(of, torch.nn.Module):
         own = (vars(of).get(each, {}) for each in ("_parameters", "_buffers", "_modules"))

@@ -21,7 +21,7 @@ from lostwax.capture.python.one_of import OneOf, find_function, refuse_returned
 from lostwax.location import is_own_file
 
 _MODULES = sys.modules[torch.nn.Module.__module__].__file__
-ROOT = "call_watched"
+_ROOT = "call_watched"
 """The function of ours that calls what is exported."""
 
 
@@ -45,9 +45,9 @@ class CallsInProgress:
         calling = frame.f_back
         while calling is not None and _passes_result_on(calling):
             calling = calling.f_back
-        if calling is None or calling.f_code.co_name == ROOT:
+        if calling is not None and _is_root(calling):
             return
-        if find_kept(frame) is not None:
+        if calling is None or find_kept(frame) is not None:
             raise value._lw_refuse()
         if not self._is_called(frame, calling):
             raise value._lw_asked([(find_function(calling), {})], value._lw_refuse)
@@ -95,8 +95,13 @@ def _find_instruction(frame: FrameType) -> str:
     return dis.opname[code[at]]
 
 
+def _is_root(frame: FrameType) -> bool:
+    code = frame.f_code
+    return code.co_name == _ROOT and is_own_file(code.co_filename)
+
+
 def _passes_result_on(frame: FrameType) -> bool:
     code = frame.f_code
     if is_own_file(code.co_filename):
-        return code.co_name != ROOT and "begin" not in code.co_names
+        return not _is_root(frame) and "begin" not in code.co_names
     return code.co_filename == _MODULES and code.co_name in ("_call_impl", "_wrapped_call_impl")

@@ -21,7 +21,7 @@ from lostwax import collector
 from lostwax.fake.autocast import without_autocast
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor, new_fake
-from lostwax.ir.data import TAKEN_APART, ModuleCallEntry, Program
+from lostwax.ir.data import TAKEN_APART, Program
 from lostwax.ir.decompose.core_aten import as_table, find_advice
 from lostwax.ir.decompose.expander import Decomposition
 from lostwax.ir.decompose.expansion import Expansion, Expansions
@@ -32,7 +32,7 @@ from lostwax.ir.graph.effects import has_effect, visible_nodes
 from lostwax.ir.graph.lookup import all_nodes
 from lostwax.ir.graph.numbers import SeenNumbers
 from lostwax.ir.graph.retype import mode_of, same_type
-from lostwax.ir.graph.rewriter import GraphRewriter, rename_arguments
+from lostwax.ir.graph.rewriter import GraphRewriter, rename_arguments, rename_call
 from lostwax.ir.graph.writer import base_name
 from lostwax.ir.signature import ExportGraphSignature
 from lostwax.ir.trace.log import Value
@@ -86,7 +86,7 @@ def decompose_program(
             list(signature.input_specs),
             rename_arguments(signature.output_specs, names),
         ),
-        module_call_graph=[_rename_entry(e, names) for e in program.module_call_graph],
+        module_call_graph=[rename_call(e, names) for e in program.module_call_graph],
     )
 
 
@@ -106,14 +106,6 @@ def _warn_of_taken_apart(program: Program, table: Mapping[OpOverload, Decomposit
             f"  instead: keep it at export, keep=[torch.ops.{op}]; or all of them, "
             'keep="composite"'
         )
-
-
-def _rename_entry(entry: ModuleCallEntry, names: Mapping[str, str]) -> ModuleCallEntry:
-    signature = entry.signature
-    if signature is None:
-        return entry
-    inputs, outputs = (rename_arguments(a, names) for a in (signature.inputs, signature.outputs))
-    return replace(entry, signature=replace(signature, inputs=inputs, outputs=outputs))
 
 
 class _Rewriter(GraphRewriter):

@@ -6,18 +6,18 @@ program that it reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import getitem
 from typing import Any, TypeVar
 
 from torch.fx import Graph, GraphModule, Node
 
-from lostwax.ir.data import ModuleCallEntry, Program
+from lostwax.ir.data import Program
 from lostwax.ir.graph.copying import copy_module
 from lostwax.ir.graph.delegate import LoweredBackendModule, find_delegates
 from lostwax.ir.graph.lookup import find_attribute
-from lostwax.ir.graph.rewriter import GraphRewriter, rename_arguments
+from lostwax.ir.graph.rewriter import GraphRewriter, rename_arguments, rename_call
 from lostwax.ir.signature import ExportGraphSignature, InputKind, InputSpec, TensorArgument
 
 AnyProgram = TypeVar("AnyProgram", bound=Program)
@@ -43,18 +43,10 @@ def inline_delegates(program: AnyProgram) -> AnyProgram:
         graph_signature=ExportGraphSignature(
             specs, rename_arguments(signature.output_specs, inlining.names)
         ),
-        module_call_graph=[_rename(each, inlining.names) for each in program.module_call_graph],
+        module_call_graph=[rename_call(each, inlining.names) for each in program.module_call_graph],
         constants={**program.constants, **inlining.constants},
     )
     return made
-
-
-def _rename(entry: ModuleCallEntry, names: Mapping[str, str]) -> ModuleCallEntry:
-    call = entry.signature
-    if call is None:
-        return entry
-    inputs, outputs = (rename_arguments(a, names) for a in (call.inputs, call.outputs))
-    return replace(entry, signature=replace(call, inputs=inputs, outputs=outputs))
 
 
 class _Inlining(GraphRewriter):

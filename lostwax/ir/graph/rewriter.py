@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from lostwax.classes import PLAIN, SYMBOLIC
-from lostwax.ir.data import Program
+from lostwax.ir.data import ModuleCallEntry, Program
 from lostwax.ir.graph.graph_module import ReadableModule
 from lostwax.ir.graph.handles import HANDLE
 from lostwax.ir.graph.lookup import find_attribute
@@ -136,6 +136,15 @@ class GraphRewriter:
 def rename_arguments(specs: Iterable[Any], names: Mapping[str, str]) -> list[Any]:
     """The arguments of a signature, or specs of them, by the names that their nodes have now."""
     return [_rename(spec, names) for spec in specs]
+
+
+def rename_call(entry: ModuleCallEntry, names: Mapping[str, str]) -> ModuleCallEntry:
+    """The same for what a call of a module takes and gives."""
+    call = entry.signature
+    if call is None:
+        return entry
+    inputs, outputs = (rename_arguments(a, names) for a in (call.inputs, call.outputs))
+    return replace(entry, signature=replace(call, inputs=inputs, outputs=outputs))
 
 
 def _rename(spec: Any, names: Mapping[str, str]) -> Any:

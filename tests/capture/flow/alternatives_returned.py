@@ -111,6 +111,15 @@ def through_a_recursion(x):
     return x * 0 if found is None else x + 1
 
 
+def call_watched(x):
+    found = pick(x)
+    return x * 0 if found is None else x + 1
+
+
+def in_a_function_named_like_ours(x):
+    return call_watched(x)
+
+
 def through_a_partial(x):
     found = functools.partial(pick, x)()
     return x * 0 if found is None else x + 1
@@ -232,7 +241,8 @@ class CallsItsParent(Finds):
 CAPTURED = [
     a_variable_gets_it, two_variables_get_it, asked_at_once, asked_with_its_name,
     handed_to_a_function, handed_by_name, handed_through, through_a_lambda, through_functions,
-    through_a_decorator, through_a_recursion, through_a_partial, from_methods, in_a_finally,
+    through_a_decorator, through_a_recursion, in_a_function_named_like_ours, through_a_partial,
+    from_methods, in_a_finally,
     in_a_match, its_type, exchanged, as_an_index, Calls(), CallsItsParent(),
 ]  # fmt: skip
 

@@ -88,6 +88,27 @@ def test_tokens_in_a_loop_around_onnxruntime(name: str, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "config.json").read_text())["vocab_size"] == 100
 
 
+@pytest.mark.parametrize("name", ["Llama", "Gemma2"])
+def test_tokens_of_onnxruntime_genai(name: str, tmp_path: Path) -> None:
+    """What reads `genai_config.json` itself; Linux has its wheels for x86-64 alone."""
+    from lostwax.llm.onnx import export_onnx
+
+    genai = pytest.importorskip("onnxruntime_genai")
+    model = make_model(name)
+    export_onnx(model, tmp_path)
+    loaded = genai.Model(str(tmp_path))
+    for length in (1, 17):
+        ids = torch.randint(3, 100, (1, length), generator=torch.Generator().manual_seed(1))
+        options = genai.GeneratorParams(loaded)
+        options.set_search_options(max_length=length + 20, do_sample=False)
+        generator = genai.Generator(loaded, options)
+        generator.append_tokens(ids[0].int().numpy())
+        while not generator.is_done():
+            generator.generate_next_token()
+        wanted = model.generate(ids, max_new_tokens=20, do_sample=False)
+        assert [int(token) for token in generator.get_sequence(0)] == wanted[0].tolist()
+
+
 def test_attention_positions_and_norms_are_operators(tmp_path: Path) -> None:
     from lostwax.llm.onnx import export_onnx
 

@@ -701,10 +701,11 @@ def test_an_infinite_leg_beside_nan_makes_hypot_infinite() -> None:
     torch.testing.assert_close(outputs(core, x, y), torch.hypot(x, y), equal_nan=True)
 
 
-def test_what_a_table_of_the_users_makes_is_verified():
+@pytest.mark.parametrize("table", [{}, None], ids=["of the user's", "none"])
+def test_what_decompositions_make_is_verified(table: Any) -> None:
     """A program that was broken before, here: decompositions themselves are checked one by one."""
     program = export(lambda x: torch.tanh(x) + 1, (torch.randn(3),))
     tanh = next(n for n in program.graph.nodes if n.name == "tanh")
     tanh.meta["val"] = program.graph.output_node().args[0][0].meta["val"].double()
     with pytest.raises(VerificationError, match=r"'tanh' breaks the rule 'types'"):
-        program.run_decompositions({})
+        program.run_decompositions(table)

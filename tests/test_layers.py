@@ -27,7 +27,6 @@ LAYERS = [
     [
         "classes",
         "collector",
-        "late_imports",
         "errors",
         "handlers",
         "identity",
@@ -35,7 +34,7 @@ LAYERS = [
         "namespaces",
         "torch_version",
     ],
-    ["branches", "undo"],
+    ["branches", "late_imports", "undo"],
     ["sym"],
     ["types"],
     ["memory"],

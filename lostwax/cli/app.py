@@ -93,7 +93,7 @@ Backend = Annotated[
     str,
     option(
         "--backend",
-        help="Hand parts to a backend: xnnpack.",
+        help="Hand parts to a backend; lostwax doctor lists them.",
         metavar="NAME",
         autocompletion=complete_backend,
     ),
@@ -517,10 +517,10 @@ def quantize(
     check_output(output, (".pt2", ".pte", ".onnx"))
     check_calls(calibrate or ())
     from lostwax.cli.exporting import Options, Writing, choose_form
-    from lostwax.cli.quantizing import quantize_model
+    from lostwax.cli.quantizing import choose_backend, quantize_model
 
-    if (output or "").endswith(".pte") and quantizer.partition("?")[0] == "xnnpack":
-        backend = backend or "xnnpack"
+    if (output or "").endswith(".pte"):  # what is quantized for a backend goes there
+        backend = backend or choose_backend(quantizer)
     writing = Writing(backend)
     form = choose_form(output, [], writing)
     sizes = tuple(dynamic or ()), tuple(constraints or ())

@@ -15,7 +15,6 @@ from lostwax.cli.models.factories import Model, build_model
 from lostwax.cli.models.names import AS_IT_IS, Building
 from lostwax.cli.models.sizes import read_dynamic
 from lostwax.cli.outcome import CommandOutcome, check_output, write_error
-from lostwax.cli.plugins import find_partitioner
 from lostwax.cli.programs import (
     count_operators,
     describe_methods,
@@ -29,6 +28,7 @@ from lostwax.cli.several import Job, find_exit, run_jobs
 from lostwax.cli.wording import in_options
 from lostwax.errors import CommandError
 from lostwax.ir.program import ExportedProgram
+from lostwax.late_imports import find_partitioner
 from lostwax.pt2.saving import save
 from lostwax.undo.replace_files import replace_files
 
@@ -175,7 +175,7 @@ def export_model(job: Job[Options]) -> dict[str, Any]:
 
 def find_backend(name: str) -> Any:
     """The partitioner of a backend; None if none is asked for."""
-    return find_partitioner(name) if name else None
+    return find_partitioner(name, CommandError)
 
 
 # ------------------------------------------------------------------------------------------- forms

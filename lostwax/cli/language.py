@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from lostwax.cli.exporting import find_backend
 from lostwax.cli.models.hugging_face import load_model
 from lostwax.cli.models.inputs import read_dtype
 from lostwax.cli.models.libraries import import_library
@@ -36,10 +37,11 @@ def export_language(
 ) -> CommandOutcome:
     """Export one language model, of a checkpoint, and tell what became of it. The words are
     options of `lostwax.llm.export`, and `check`."""
-    name, options = _check_line(models, building, backend, has_others)
+    name, options = _check_line(models, building, has_others)
+    find_backend(backend)
     file = output or f"{os.path.basename(os.path.normpath(name)).removesuffix('.json')}.pte"
     check_output(file, (".pte",))
-    words = dict(words)
+    words = words | ({"backend": backend} if backend else {})
     is_checked = words.pop("check", False)
     torch.manual_seed(building.seed)
     with show_status(f"loading {models[0]}"):
@@ -68,7 +70,7 @@ def export_language(
 
 
 def _check_line(
-    models: Sequence[str], building: Building, backend: str, has_others: bool
+    models: Sequence[str], building: Building, has_others: bool
 ) -> tuple[str, dict[str, Any]]:
     """Refuse what does not go with `--llm`."""
     if len(models) != 1:
@@ -79,10 +81,10 @@ def _check_line(
             f"--llm takes the checkpoint of a language model, and {models[0]!r} is none\n"
             "  instead: hf:DIR, or hf:DIR/config.json; in Python, lostwax.llm.export(model)"
         )
-    if has_others or building.shapes or building.device or backend not in ("", "xnnpack"):
+    if has_others or building.shapes or building.device:
         raise CommandError(
-            "--llm settles sizes, inputs, the form and the backend itself\n  instead: --context, "
-            "--length, --quantize, --embedding, --group, --sdpa, --dtype, --weights and --check"
+            "--llm settles sizes, inputs and the form itself\n  instead: --context, --length, "
+            "--quantize, --embedding, --group, --sdpa, --dtype, --weights, --backend and --check"
         )
     return name, options
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from lostwax.cli.models.names import list_names, list_places
 from lostwax.cli.outcome import CommandOutcome, Exit, check_file
-from lostwax.cli.plugins import list_backends, list_libraries
+from lostwax.cli.plugins import list_libraries
 from lostwax.errors import CommandError, did_you_mean
+from lostwax.late_imports import list_backends
 
 _ABOUT = {
     "timm": "models of timm; ?pretrained=true fetches their weights",

@@ -1,41 +1,21 @@
-"""What the command line finds by name: backends, libraries of models, and quantizers.
+"""What the command line finds by name: libraries of models, and quantizers. (Backends are found in
+`lostwax/late_imports.py`.)
 
-A backend of lostwax is a folder of `lostwax/backends` with the partitioner in it, a library of
-models a line of `LIBRARIES`; other packages declare theirs as entry points. Must not import torch,
-nor what does, before one is asked for.
+A library of models is a line of `LIBRARIES`; other packages declare theirs as entry points. Must
+not import torch, nor what does, before one is asked for.
 """
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Any
 
-from lostwax.errors import CommandError, did_you_mean
+from lostwax.errors import CommandError
 
-BACKENDS, MODELS = "lostwax.backends", "lostwax.models"
-"""The groups of entry points: of classes of partitioners; of functions that build models."""
-
-
-def find_partitioner(name: str) -> Any:
-    """The partitioner of a backend."""
-    known = list_backends()
-    if name not in known:
-        there = f"; there is {', '.join(sorted(known))}"
-        raise CommandError(f"there is no backend {name!r}{did_you_mean(name, known) or there}")
-    return known[name].load()()
-
-
-def list_backends() -> dict[str, EntryPoint]:
-    """All backends, by name."""
-    folder = find_spec(BACKENDS)
-    assert folder is not None
-    names = [m.name for m in pkgutil.iter_modules(folder.submodule_search_locations) if m.ispkg]
-    homes = {n: f"{BACKENDS}.{n}.partitioner:{n.title()}Partitioner" for n in names}
-    own = [EntryPoint(name, home, BACKENDS) for name, home in homes.items()]
-    return {each.name: each for each in (*entry_points(group=BACKENDS), *own)}
+MODELS = "lostwax.models"
+"""The group of entry points: of functions that build models."""
 
 
 LIBRARIES = {

@@ -26,6 +26,7 @@ from lostwax.cli.progress import show_status
 from lostwax.cli.wording import in_options
 from lostwax.errors import CommandError, did_you_mean
 from lostwax.ir.program import ExportedProgram
+from lostwax.late_imports import list_backends
 from lostwax.location import warn
 
 _ANNOTATION = "quantization_annotation"
@@ -122,6 +123,12 @@ def find_quantizer(text: str) -> Any:
     module = _import(place)
     configuration = call_factory(getattr(module, configure), options, text)
     return getattr(module, kind)().set_global(configuration)
+
+
+def choose_backend(quantizer: str) -> str:
+    """The backend that a quantizer has its name of; empty if none."""
+    name = quantizer.partition("?")[0]
+    return name if name in list_backends() else ""
 
 
 def _import(name: str) -> Any:

@@ -14,11 +14,11 @@ import torch
 
 from lostwax.backends.report import DelegationReport
 from lostwax.backends.transform import to_edge_transform_and_lower
-from lostwax.backends.xnnpack.partitioner import XnnpackPartitioner
 from lostwax.capture.export import export as capture
 from lostwax.capture.shapes.dims import Dim
 from lostwax.errors import CaptureError
 from lostwax.ir.program import ExportedProgram
+from lostwax.late_imports import find_partitioner
 from lostwax.llm.loading import find_model
 from lostwax.llm.metadata import make_metadata
 from lostwax.llm.pieces import InPieces, ShapesAlone
@@ -120,7 +120,7 @@ def export(
     context: int,
     length: int | None = None,
     logits: Literal["last", "all"] = "last",
-    backend: Literal["xnnpack"] | None = "xnnpack",
+    backend: str | None = "xnnpack",
     quantize: str | None = None,
     embedding: int | None = None,
     group: int = 32,
@@ -178,7 +178,7 @@ def export(
         found.train(training)
     edge = to_edge_transform_and_lower(
         program,
-        partitioner=XnnpackPartitioner() if backend == "xnnpack" else None,
+        partitioner=find_partitioner(backend),
         constant_methods=make_metadata(found, context, length, decoder.sdpa is not None),
     )
     report = edge.delegation_report()
@@ -207,8 +207,7 @@ def _capture(decoder: torch.nn.Module, length: int) -> ExportedProgram:
 def _check(model: Any, context: int, length: int, logits: str, backend: str | None) -> None:
     if logits not in ("last", "all"):
         raise CaptureError(f'logits are those of the "last" token or of "all", not {logits!r}')
-    if backend not in ("xnnpack", None):
-        raise CaptureError(f'the backend is "xnnpack" or None, not {backend!r}')
+    find_partitioner(backend, CaptureError)
     check_sizes(context, length)
     if any(each.is_meta for each in model.parameters()):
         raise CaptureError(

@@ -12,18 +12,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lostwax.backends.report import DelegationReport
 from lostwax.backends.transform import to_edge_transform_and_lower
-from lostwax.backends.xnnpack.partitioner import XnnpackPartitioner
 from lostwax.capture.export import export as capture
 from lostwax.capture.shapes.dims import Dim
 from lostwax.errors import CaptureError, CheckError, LoadError
 from lostwax.ir.program import ExportedProgram
+from lostwax.late_imports import find_partitioner
 from lostwax.llm.exporting import check_sizes
 from lostwax.llm.metadata import make_metadata
 from lostwax.pte.executable import ExecutableProgram
@@ -183,7 +183,7 @@ def export_parts(
     *,
     context: int,
     length: int | None = None,
-    backend: Literal["xnnpack"] | None = "xnnpack",
+    backend: str | None = "xnnpack",
 ) -> Any:
     """Export a model that sees, one image at a time, of the size that its configuration says, or
     one that hears, as Whisper does.
@@ -207,7 +207,7 @@ def export_parts(
         model.train(training)
     edge = to_edge_transform_and_lower(
         programs,
-        partitioner=XnnpackPartitioner() if backend == "xnnpack" else None,
+        partitioner=find_partitioner(backend),
         constant_methods=make_metadata(model, context, length),
     )
     report, executable = edge.delegation_report(), edge.to_executable()

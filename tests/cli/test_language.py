@@ -55,8 +55,8 @@ def test_a_checkpoint_becomes_a_file(lostwax: Any, llama: Path) -> None:
     [
         (["hf:llama", "hf:llama", "--llm"], "--llm exports one model"),
         (["nets.py:tiny", "--llm"], "'nets.py:tiny' is none\n  instead: hf:DIR"),
-        (["hf:llama", "--llm", "--core"], "--llm settles sizes, inputs, the form and the backend"),
-        (["hf:llama", "--llm", "--backend", "qnn"], "--llm settles sizes"),
+        (["hf:llama", "--llm", "--core"], "--llm settles sizes, inputs and the form"),
+        (["hf:llama", "--llm", "--backend", "qnn"], "there is no backend 'qnn'"),
         (["hf:llama", "--llm", "-o", "m.pt2"], "what is written is a .pte file"),
         (["hf:llama", "--context", "20"], "--context goes with --llm"),
         (["hf:llama", "--check"], "--check goes with --llm"),

@@ -508,7 +508,9 @@ def refusals() -> None:
         "instead: LostwaxPteConfig(dynamic=True, largest=128)",
     )
     refused(
-        lambda: pte(backend="vulkan"), "no backend 'vulkan'", 'instead: backend="xnnpack" or None'
+        lambda: pte(backend="vulkan"),
+        "no backend 'vulkan'",
+        "instead: xnnpack; a partitioner of your own",
     )
     _, inputs, exported = export_llama(pte())
     refused(lambda: exported.to("cuda"), "runs on the CPU, not on cuda", "instead: no device")

@@ -46,7 +46,7 @@ STATES = {"hidden_size": 16, "num_hidden_layers": 1, "state_size": 4}
         (lambda: make_model("Llama"), {"length": 17}, "keeps 16 tokens cannot take 17 at once"),
         (lambda: make_model("Llama"), {"length": 0}, "cannot take 0 at once"),
         (lambda: make_model("Llama"), {"logits": "some"}, "not 'some'"),
-        (lambda: make_model("Llama"), {"backend": "qnn"}, "not 'qnn'"),
+        (lambda: make_model("Llama"), {"backend": "qnn"}, "no backend 'qnn'"),
         (lambda: make_model("Llama"), {"quantize": "5w"}, "\"8da4w\", .* not '5w'"),
         (lambda: make_model("Llama"), {"embedding": 3}, "of 8, 4 or 2 bits, not 3"),
         (lambda: make_model("Llama"), {"group": 0}, "a group is a number of weights, not 0"),

@@ -12,7 +12,7 @@ def complete_code(incomplete: str) -> list[tuple[str, str]]:
 
 
 def complete_backend(incomplete: str) -> list[str]:
-    from lostwax.cli.plugins import list_backends
+    from lostwax.late_imports import list_backends
 
     return [each for each in list_backends() if each.startswith(incomplete)]
 

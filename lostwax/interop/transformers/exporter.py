@@ -23,13 +23,13 @@ from transformers.exporters.metadata import ExportMetadata, build_export_metadat
 from transformers.exporters.utils import decompose_multimodal, is_multimodal, prepare_for_export
 
 from lostwax.backends.transform import to_edge_transform_and_lower
-from lostwax.backends.xnnpack.partitioner import XnnpackPartitioner
 from lostwax.capture.export import export
 from lostwax.capture.shapes.dims import Dim
 from lostwax.errors import CaptureError, LostwaxError, LoweringError
 from lostwax.interop.transformers.conditions import note_conditions
 from lostwax.interop.transformers.containers import hold_all, register_caches
 from lostwax.ir.program import ExportedProgram
+from lostwax.late_imports import find_partitioner
 from lostwax.location import warn
 from lostwax.pt2.loading import load
 from lostwax.pt2.saving import save
@@ -67,7 +67,7 @@ class LostwaxPteConfig(LostwaxConfig):
     export_format: str = "lostwax_pte"
     largest: int | None = None
     """With `dynamic`: the largest that a size may become, for memory is planned ahead."""
-    backend: Literal["xnnpack"] | None = "xnnpack"
+    backend: str | None = "xnnpack"
     """What computes the parts that it can; None: the runtime's own kernels compute all."""
 
     def __post_init__(self) -> None:
@@ -78,13 +78,7 @@ class LostwaxPteConfig(LostwaxConfig):
                 f"  instead: {type(self).__name__}(dynamic=True, largest=128), or dynamic_shapes="
                 '{"input_ids": {1: Dim("length", max=128)}}'
             )
-        if self.backend not in ("xnnpack", None):
-            raise LoweringError(
-                f"lostwax has no backend {self.backend!r} for .pte files\n"
-                '  instead: backend="xnnpack" or None, or a partitioner of your own: export with '
-                "LostwaxConfig, then lostwax.to_edge_transform_and_lower(exported.program, "
-                "partitioner=...)"
-            )
+        find_partitioner(self.backend)
 
 
 class LostwaxExporter(HfExporter):
@@ -146,7 +140,7 @@ class LostwaxPteExporter(LostwaxExporter):
         with multiply_experts_in_batches(model):
             program, metadata = super().export_program(model, sample_inputs, config)
         note_conditions(program, metadata)
-        partitioner = XnnpackPartitioner() if config.backend == "xnnpack" else None
+        partitioner = find_partitioner(config.backend)
         edge = to_edge_transform_and_lower(program, partitioner=partitioner)
         return edge.to_executable(), metadata
 

@@ -47,7 +47,7 @@ LAYERS = [
     ["pte"],
     ["backends"],
     ["checking", "interop", "llm"],
-    ["profiling"],
+    ["profiling", "ray"],
     ["passes"],  # a face: the names of what is in ir
     ["explorer"],
     ["problems"],

@@ -13,13 +13,14 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from lostwax.cli.outcome import CommandOutcome, Exit, run_safely
-from lostwax.cli.progress import count_steps
-from lostwax.errors import CommandError
+from lostwax.cli.progress import count_steps, show_status
 
 Options = TypeVar("Options")
 Told = dict[str, Any]
@@ -169,33 +170,47 @@ def run_sent() -> None:
 # -------------------------------------------------------------------------------------------- Ray
 
 
+_MOST_AHEAD = 4
+"""How many jobs are handed over for each processor of the cluster: files that are read go along."""
+
+
 def _run_on_ray(work: Work, todo: Sequence[Job[Any]]) -> Iterator[tuple[int, Told]]:
     """On the machines of a Ray cluster, or of this one. Files go there and come back."""
+    from lostwax.ray.clusters import connect_to_ray
+
+    with ExitStack() as until_end:
+        with show_status("starting Ray"):
+            ray = until_end.enter_context(connect_to_ray("--ray"))
+        # A worker may die by accident: its model is tried once more.
+        run = ray.remote(max_retries=1)(run_far)
+        most = max(_MOST_AHEAD * int(ray.cluster_resources().get("CPU", 1)), 16)
+        ahead, running = enumerate(todo), dict[Any, int]()
+        while True:
+            for at, job in islice(ahead, most - len(running)):
+                running[run.remote(work, job, _read_sent(job))] = at
+            if not running:
+                return
+            done, _ = ray.wait(list(running))
+            for each in done:
+                at = running.pop(each)
+                yield at, _take_answer(ray, each, todo[at])
+
+
+def _read_sent(job: Job[Any]) -> bytes | None:
+    """The file that goes to a worker."""
+    return Path(job.file).read_bytes() if job.reads and Path(job.file).is_file() else None
+
+
+def _take_answer(ray: Any, task: Any, job: Job[Any]) -> Told:
+    """What is reported of a model; its file is kept."""
     try:
-        import ray
-    except ModuleNotFoundError as error:
-        raise CommandError(
-            "--ray: Ray is not installed\n  instead: pip install 'lostwax[ray]'"
-        ) from error
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False, logging_level="error")
-    run: Any = ray.remote(run_far)
-    running = {}
-    for at, job in enumerate(todo):
-        data = Path(job.file).read_bytes() if job.reads and Path(job.file).is_file() else None
-        running[run.remote(work, job, data)] = at
-    while running:
-        done, _ = ray.wait(list(running))
-        for each in done:
-            at = running.pop(each)
-            try:
-                record, data = ray.get(each)
-            except Exception as error:  # a worker died; the others go on
-                message = (str(error).strip().splitlines() or [""])[0]
-                record, data = _tell_death(todo[at], type(error).__name__, message), None
-            if data is not None:
-                record["file"] = _keep(data, todo[at].file)
-            yield at, record
+        record, data = ray.get(task)
+    except Exception as error:  # a worker died, twice; the others go on
+        message = (str(error).strip().splitlines() or [""])[0]
+        record, data = _tell_death(job, type(error).__name__, message), None
+    if data is not None:
+        record["file"] = _keep(data, job.file)
+    return dict(record)
 
 
 def _keep(data: bytes, file: str) -> str:

@@ -1,4 +1,4 @@
-"""A stand-in with the five names of Ray that are used: the tests need no cluster."""
+"""A stand-in with the names of Ray that are used: the tests need no cluster. (tests/ray has one.)"""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def pretend_ray(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 
     ray: Any = ModuleType("ray")
     ray.is_initialized, ray.init = lambda: False, lambda **options: None
-    ray.remote = lambda f: SimpleNamespace(remote=lambda *args: _Task(pickle.dumps((f, args))))
+    ray.cluster_resources, ray.shutdown = lambda: {"CPU": 2.0}, lambda: None
+    ray.remote = lambda **options: (
+        lambda f: SimpleNamespace(remote=lambda *args: _Task(pickle.dumps((f, args))))
+    )
     ray.wait = lambda tasks: (tasks[:1], tasks[1:])
     ray.get = get
     monkeypatch.setitem(sys.modules, "ray", ray)

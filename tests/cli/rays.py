@@ -1,4 +1,4 @@
-"""A stand-in with the names of Ray that are used: the tests need no cluster. (tests/ray has one.)"""
+"""A stand-in with the names of Ray that are used: most tests need no cluster."""
 
 from __future__ import annotations
 

@@ -357,6 +357,8 @@ WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
 METHODS = (FunctionType, staticmethod, classmethod, property)
 FILES = (StringIO, BytesIO)
 ARRAYS = (*MUTABLE_ARRAYS, memoryview)
+MOST_OBJECTS = 200_000
+"""How many objects a walk opens at most: an object may hold all the world."""
 _OPENERS: dict[type, Callable[[Any], ObjectContents]] = {
     torch.Tensor: lambda value: _NOTHING,
     nn.Module: lambda value: ObjectContents(parts(value), (), True),

@@ -19,7 +19,7 @@ from torch import nn
 from lostwax.bytecode import argument_defaults, closure_variables, outline
 from lostwax.capture.heap.cached import ResultCache
 from lostwax.capture.heap.contents import key_of
-from lostwax.capture.heap.edges import CLASSES, extra_parts, open_value
+from lostwax.capture.heap.edges import CLASSES, MOST_OBJECTS, extra_parts, open_value
 from lostwax.capture.heap.hidden import Fixed, OpaqueState
 from lostwax.capture.heap.holders import (
     ClassAttributes,
@@ -75,7 +75,7 @@ class PathSearch:
         if not self._is_begun:
             self._is_begun = True
             self._left.extend(self._list_starts())
-        if not self._left or len(self._alive) >= _MOST:
+        if not self._left or len(self._alive) >= MOST_OBJECTS:
             return False
         path, value = self._left.popleft()
         if not isinstance(value, _CONTAINERS):  # whose parts they are themselves
@@ -169,4 +169,3 @@ def add_step(path: str, step: str) -> str:
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 _DULL = frozenset((int, float, bool, str, bytes, type(None)))
 _CONTAINERS = (list, dict, set, deque, tuple, local)
-_MOST = 50_000

@@ -25,7 +25,7 @@ from lostwax.bytecode import (
 from lostwax.cache import PerClass
 from lostwax.capture.heap.cached import ResultCache
 from lostwax.capture.heap.contents import find_change, key_of, read, read_cell
-from lostwax.capture.heap.edges import METHODS, OPENERS, extra_parts, open_value
+from lostwax.capture.heap.edges import METHODS, MOST_OBJECTS, OPENERS, extra_parts, open_value
 from lostwax.capture.heap.hidden import CALLS, DEFAULTS, Fixed, OpaqueState
 from lostwax.capture.heap.holders import (
     CONTAINERS,
@@ -123,7 +123,7 @@ class Places:
             if open_it is None or id(value) in seen:
                 continue
             seen[id(value)] = value
-            if len(seen) > _MOST:
+            if len(seen) > MOST_OBJECTS:
                 self.reaches_unknown = self._is_cut = True
                 return
             left += open_it(self, name, value)
@@ -290,7 +290,7 @@ class Places:
     def find_change(self, since: dict[Any, Any]) -> PlaceChange | None:
         """What has changed since a look; of places that were found later, since then."""
         if self._is_cut:
-            return PlaceChange(f"one of more than {_MOST:,} objects that it reaches")
+            return PlaceChange(f"one of more than {MOST_OBJECTS:,} objects that it reaches")
         for key, (name, value, first) in self._found.items():
             changed = find_change(value, since.get(key, first))
             if changed is not None:
@@ -307,7 +307,7 @@ class Places:
 
     def has_seen(self, value: Any) -> bool:
         """Was this object found, or might it have been?"""
-        return id(value) in self._seen or len(self._seen) > _MOST
+        return id(value) in self._seen or len(self._seen) > MOST_OBJECTS
 
     def has_any(self, keys: Set[Any]) -> bool:
         """Is one of these places, by its key, among them?"""
@@ -391,5 +391,3 @@ _IS_TORCHS = PerClass(
     __name__, "modules of torch", lambda cls: str(cls.__module__).startswith("torch.nn.modules.")
 )
 """Are the functions of a module torch's own?"""
-_MOST = 200_000
-"""How many values we open at most."""

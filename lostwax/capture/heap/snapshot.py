@@ -34,6 +34,7 @@ from lostwax.capture.heap.edges import (
     IS_CUSTOM_HOLDER,
     IS_STREAM_OR_ARRAY,
     METHODS,
+    MOST_OBJECTS,
     STREAMS,
     extra_parts,
     parts,
@@ -142,7 +143,7 @@ class Snapshot:
     def _add_inner(self, containers: list[Any], left: list[Any]) -> None:
         """Add the containers that are deeper; nearly always there are none."""
         seen = set(map(id, chain(containers, self._held)))
-        most = len(containers) + _MOST
+        most = len(containers) + MOST_OBJECTS
         while left:
             if len(containers) >= most:
                 self.is_cut = True
@@ -241,7 +242,7 @@ class Snapshot:
             was = at.before if is_like else value
             inner: list[HeldValue] = []
             for part, before in zip(parts(value), parts(was), strict=True):
-                if key_of(part) not in seen and len(seen) < _MOST:
+                if key_of(part) not in seen and len(seen) < MOST_OBJECTS:
                     seen.add(key_of(part))
                     contents = self._contents_before
                     known = contents.get(key_of(part), contents.get(key_of(before)))
@@ -303,9 +304,6 @@ def _list_members(at: HeldValue, part: Any, known: Any) -> Iterator[HeldValue]:
             yield HeldValue(f"{at.where}.{key}", key, value, was, frozenset((id(was),)), True)
 
 
-_MOST = 200_000
-"""How many containers we look into at most, beside those that modules hold themselves: an object
-may hold all the world."""
 _REGISTERED = itemgetter("_parameters", "_buffers", "_modules")
 _STATE, _CHILDREN = itemgetter("_parameters", "_buffers"), itemgetter("_modules")
 REGISTRIES = frozenset(nn.Module().__dict__)

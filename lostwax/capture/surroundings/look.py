@@ -34,6 +34,7 @@ from lostwax.capture.heap.edges import (
     CLASSES,
     GENERATORS,
     HOLDERS,
+    MOST_OBJECTS,
     STREAMS,
     WRAPPERS,
     extra_parts,
@@ -136,9 +137,9 @@ class StateLook:
     def _is_new(self, value: Any) -> bool:
         if id(value) in self.seen:
             return False
-        if len(self.seen) >= MOST:
-            if len(self.seen) == MOST:
-                self.unsure.append(f"there are more than {MOST:,} things to look at")
+        if len(self.seen) >= MOST_OBJECTS:
+            if len(self.seen) == MOST_OBJECTS:
+                self.unsure.append(f"there are more than {MOST_OBJECTS:,} things to look at")
                 self.seen[-1] = None
             return False
         self.seen[id(value)] = value
@@ -347,7 +348,7 @@ class StateLook:
 
     def _read_cache(self, function: Any) -> None:
         found, name = cached_results(function), f"the cache of {function.__qualname__}"
-        if found is None or len(found) > MOST:
+        if found is None or len(found) > MOST_OBJECTS:
             self.unsure.append(f"{name} cannot be looked into")
             return
         self.caches.append((function, found))
@@ -456,8 +457,6 @@ def _is_of_python(value: Any) -> bool:
     return str(type(value).__module__).partition(".")[0] in _OF_PYTHON
 
 
-MOST = 100_000
-"""How many objects we look into at most: an object may hold all the world."""
 _KNOWN = frozenset(
     (
         "torch", "math", "functools", "operator", "typing", "builtins", "collections", "itertools",

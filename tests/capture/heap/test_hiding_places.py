@@ -133,7 +133,7 @@ def test_many_objects_are_looked_at() -> None:
 
 
 def test_of_more_than_are_looked_at_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lostwax.capture.heap.places._MOST", 1000)
+    monkeypatch.setattr("lostwax.capture.heap.places.MOST_OBJECTS", 1000)
     with pytest.raises(LostwaxError, match="changes one of more than 1,000 objects"):
         lostwax.export(of_many, (X,))
 

@@ -277,7 +277,7 @@ def test_a_change_is_seen_among_many() -> None:
 
 
 def test_more_than_can_be_looked_at_is_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lostwax.capture.surroundings.look.MOST", 50)
+    monkeypatch.setattr("lostwax.capture.surroundings.look.MOST_OBJECTS", 50)
     boxes = [Box() for _ in range(100)]
     captured = lostwax.capture(Holds(boxes, lambda held: held[99].value))
     with pytest.warns(UserWarning, match="more than 50 things to look at"):

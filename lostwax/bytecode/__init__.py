@@ -207,6 +207,15 @@ def read_argument(written: bytes, at: int) -> tuple[int, int]:
     return start, int.from_bytes(written[2 * start + 1 : 2 * at + 2 : 2], "big")
 
 
+def instruction_at(code: CodeType, offset: int) -> str:
+    """The name of the instruction at which a frame is. (Python may count the room behind it to
+    it.)"""
+    written = code.co_code
+    while dis.opname[written[offset]] == "CACHE":
+        offset -= 2
+    return dis.opname[written[offset]]
+
+
 class Guarded(NamedTuple):
     """A part of code from which exceptions go to a handler."""
 

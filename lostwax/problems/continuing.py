@@ -9,7 +9,6 @@ these functions meanwhile compute what stands there.
 from __future__ import annotations
 
 import ast
-import dis
 import linecache
 import sys
 from collections import defaultdict
@@ -22,7 +21,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from lostwax.bytecode import nested_codes
+from lostwax.bytecode import nested_codes, read_steps
 from lostwax.capture.python.replaced_text import (
     ReplacedText,
     compile_tree,
@@ -146,7 +145,7 @@ def _compile_original(text: str, file: str, is_expression: bool) -> CodeType:
 def _compute_there(original: CodeType, frame: FrameType) -> Any:
     """What stood somewhere, computed with the variables of a frame."""
     names = {**frame.f_globals, **frame.f_locals}
-    assigned = _STORES.intersection(each.opname for each in dis.get_instructions(original))
+    assigned = _STORES.intersection(each.opname for each in read_steps(original))
     if assigned:
         raise CaptureError.here(
             "a function that assigns a variable is called while another thread reports on it",

@@ -7,7 +7,6 @@ assertion. Must not know how the function is written that runs it (`rewriting/re
 
 from __future__ import annotations
 
-import dis
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 
 from lostwax.branches import is_caught_above
+from lostwax.bytecode import instruction_at
 from lostwax.capture.attempt import Retry
 from lostwax.capture.control.cond import append_cond, find_facts, read_predicate
 from lostwax.capture.control.scope import Scope, are_equal, find_order
@@ -71,8 +71,8 @@ def let_go(hook: Any) -> None:
 def is_interrupt(error: BaseException) -> bool:
     """Does it come from outside, as Ctrl-C does, and not from a `raise`?"""
     last = [*find_tracebacks(error)][-1:]
-    codes = [(each.tb_frame.f_code.co_code, each.tb_lasti) for each in last]
-    is_raised = any(dis.opname[code[at]] in ("RAISE_VARARGS", "RERAISE") for code, at in codes)
+    steps = [instruction_at(each.tb_frame.f_code, each.tb_lasti) for each in last]
+    is_raised = any(each in ("RAISE_VARARGS", "RERAISE") for each in steps)
     return isinstance(error, KeyboardInterrupt) and not is_raised
 
 

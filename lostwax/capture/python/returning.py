@@ -9,13 +9,13 @@ not record.
 
 from __future__ import annotations
 
-import dis
 import sys
 from types import FrameType
 from typing import Any
 
 import torch
 
+from lostwax.bytecode import instruction_at
 from lostwax.capture.python.module_hooks import find_kept, identity_of, read_code
 from lostwax.capture.python.one_of import OneOf, find_function, refuse_returned
 from lostwax.location import is_own_file
@@ -77,7 +77,8 @@ class CallsInProgress:
         """Is it this function itself that is called, and not by another one or by what Python calls
         without a call (a property, an iterator)?"""
         begun, function = self._begun[-1] if self._begun else (None, None)
-        if begun is not calling or not _find_instruction(calling).startswith("CALL"):
+        step = instruction_at(calling.f_code, calling.f_lasti)
+        if begun is not calling or not step.startswith("CALL"):
             return False
         if isinstance(function, torch.nn.Module):
             function = function.forward
@@ -85,14 +86,6 @@ class CallsInProgress:
             return False
         code = read_code(function)
         return code is not None and identity_of(code) == identity_of(frame.f_code)
-
-
-def _find_instruction(frame: FrameType) -> str:
-    """The instruction that runs. (Python may count the room behind it to it.)"""
-    code, at = frame.f_code.co_code, frame.f_lasti
-    while dis.opname[code[at]] == "CACHE":
-        at -= 2
-    return dis.opname[code[at]]
 
 
 def _is_root(frame: FrameType) -> bool:

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from lostwax.fake.convert import type_of
 from lostwax.ir.data import Program
-from lostwax.ir.graph.copying import copy_module
+from lostwax.ir.graph.copying import copy_graph, copy_module
 from lostwax.ir.graph.effects import has_effect, memory_base, memory_chain
 from lostwax.ir.graph.gradient import gradient_source, with_gradient
 from lostwax.ir.graph.lookup import graph_modules, subgraphs
@@ -167,9 +167,10 @@ def graph_with_writes(
 ) -> tuple[Graph, dict[Node, Node]]:
     """Return a copy of the graph that writes, and returns the results and the values of the state
     that is rebound, without the outputs `left_out`; and the copies of its nodes."""
-    graph = Graph()
-    copies: dict[Node, Node] = {}
-    output: Any = graph.graph_copy(program.graph, copies)
+    graph, copies = copy_graph(program.graph)
+    end = graph.output_node()
+    output: Any = end.args[0]
+    graph.erase_node(end)
     replace_dtypes_and_devices(graph, moves, casts)
     targets = _write_targets(program, copies)
     specs = program.graph_signature.output_specs

@@ -285,6 +285,17 @@ def torch_in_sym(root: Path) -> list[str]:
     ]
 
 
+def reader_faults(root: Path) -> list[str]:
+    """Who reads bytecode beside the one reader, and the one who writes questions into it."""
+    return [
+        f"{name}:{i.line} imports {i.module}"
+        for name, path in modules(root).items()
+        if part_of(name, root) != "bytecode" and name != "lostwax.capture.python.identities"
+        for i in imports(name, path)
+        if within(i.module, "dis")
+    ]
+
+
 def size_faults(root: Path) -> list[str]:
     """Files that are too long, and folders that have too many."""
     counts = Counter(path.parent.relative_to(root).as_posix() for path in modules(root).values())
@@ -332,6 +343,10 @@ def test_files_and_folders_are_of_a_size_that_one_can_read():
 
 def test_the_peer_is_not_imported():
     assert peer_faults(PACKAGE) == []
+
+
+def test_bytecode_is_read_in_one_place():
+    assert reader_faults(PACKAGE) == []
 
 
 def test_sym_imports_no_torch():
@@ -497,6 +512,12 @@ def test_the_peer_is_welcome_in_interop_and_its_namesakes_everywhere(house):
         fake__mode="import torch.fx\nimport torch.exporter\nimport torch._C._functorch",
     )
     assert peer_faults(root) == []
+
+
+def test_another_reader_of_bytecode_is_found(house):
+    root = house(bytecode__steps="import dis", capture__flow="def f():\n    from dis import opmap")
+    (fault,) = reader_faults(root)
+    assert fault.startswith("lostwax.capture.flow:2 imports dis")
 
 
 @pytest.mark.parametrize("source", ["import torch", "from torch import fx", "import torch.fx as t"])

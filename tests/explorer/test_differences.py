@@ -143,8 +143,8 @@ def test_a_profile_of_another_program_is_refused(tmp_path):
 
 
 def test_a_program_is_measured_here(tmp_path):
-    seed = torch.random.get_rng_state()
     lostwax.save(net(), tmp_path / "net.pt2")
+    seed = torch.random.get_rng_state()
     for each in (net(), tmp_path / "net.pt2"):
         found = profile_of(lostwax.explore(each, profile=True))
         calls = [n.name for n in net().graph.nodes if n.op == "call_function"]

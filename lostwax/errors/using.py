@@ -163,6 +163,26 @@ class SwapError(LostwaxError, RuntimeError):
     code = "LW0405"
 
 
+class SplitError(LostwaxError, ValueError):
+    """A program cannot be cut into stages there: a path names no module of it or one inside of a
+    loop, the order is another, or what one stage writes another one reads.
+
+    What to do: name other modules in `at`, as the message says.
+
+    Example:
+
+        layers = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU(), torch.nn.Linear(2, 2))
+        program = lostwax.export(layers, (torch.ones(3, 2),))
+        lostwax.split(program, at=["2", "1"])
+
+    Mended:
+
+        lostwax.split(program, at=["1", "2"])
+    """
+
+    code = "LW0505"
+
+
 class VerificationError(LostwaxError, ValueError):
     """A program breaks rules of the IR specification. Each line of the message names the node, the
     rule and what is wrong; `violations` holds them.

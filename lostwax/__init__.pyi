@@ -62,7 +62,6 @@ from lostwax.ir.signature import SymFloatArgument as SymFloatArgument
 from lostwax.ir.signature import SymIntArgument as SymIntArgument
 from lostwax.ir.signature import TensorArgument as TensorArgument
 from lostwax.ir.signature import TokenArgument as TokenArgument
-from lostwax.ir.stages.split import Stages as Stages
 from lostwax.ir.stages.split import split as split
 from lostwax.ir.unflatten.interpreter import InterpreterModule as InterpreterModule
 from lostwax.ir.unflatten.interpreter import (

@@ -48,6 +48,7 @@ SEE = {
     "NotCallableError": "[the module of a program](export.md#the-module-of-a-program)",
     "SharedStateError": "[several programs with one state](pt2.md#several-programs-with-one-state)",
     "SwapError": "[exchanging a module](unflatten.md#exchanging-a-module)",
+    "SplitError": "[pipelines](distributed.md#pipelines)",
     "VerificationError": "[when a pass is wrong](passes.md#when-a-pass-is-wrong)",
     "DecompositionError": "[your own table](decompositions.md#your-own-table)",
     "PassError": "[a pass with options and a contract]"

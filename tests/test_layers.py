@@ -64,7 +64,13 @@ FOLDERS = {
     "ops": [["math"], ["decompositions", "nn", "tensors"]],
     "sym": [["expressions"], ["numbers", "reasoning", "text"]],
     "fake": [["symbolic"], ["composite"]],
-    "ir": [["graph", "trace"], ["rules"], ["run"], ["decompose", "unflatten"], ["passes", "stages"]],
+    "ir": [
+        ["graph", "trace"],
+        ["rules"],
+        ["run"],
+        ["decompose", "unflatten"],
+        ["passes", "stages"],
+    ],
     "capture": [
         ["aliasing", "python", "shapes", "steps"],
         ["heap"],

@@ -15,6 +15,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from torch.nn import functional as F
 
 import lostwax
+from lostwax.ir.stages.split import Stages
 from sweep.libraries import import_torchvision
 from tests.distributed.ranks import reload, run_cases
 
@@ -80,7 +81,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs, str]] = {
 }
 
 
-def cut(name: str) -> tuple[nn.Module, torch.Tensor, lostwax.Stages]:
+def cut(name: str) -> tuple[nn.Module, torch.Tensor, Stages]:
     """A model, its inputs, and as many stages as there are processes: the same in each."""
     torch.manual_seed(0)
     make, inputs, layers = MODELS[name]
@@ -123,7 +124,9 @@ def check_backward(name: str, rank: int) -> None:
     wanted = dict(module.named_parameters())
     assert dict(part.named_parameters())
     for key, parameter in part.named_parameters():
-        torch.testing.assert_close(parameter.grad, wanted[key].grad, msg=lambda m, k=key: f"{k}: {m}")
+        torch.testing.assert_close(
+            parameter.grad, wanted[key].grad, msg=lambda m, k=key: f"{k}: {m}"
+        )
 
 
 def check_file(rank: int) -> None:

@@ -86,7 +86,9 @@ class Needs:
 
     def _check_writes(self) -> None:
         signature = self.program.graph_signature
-        targets = written_placeholders(signature.input_specs, list(self.specs), signature.output_specs)
+        targets = written_placeholders(
+            signature.input_specs, list(self.specs), signature.output_specs
+        )
         values: Any = self.program.graph.output_node().args[0]
         for index, target in targets.items():
             at = self.stage.get(values[index], 0)

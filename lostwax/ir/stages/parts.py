@@ -20,7 +20,7 @@ from lostwax.ir.graph.effects import memory_chain
 from lostwax.ir.graph.numbers import SeenNumbers
 from lostwax.ir.graph.rewriter import GraphRewriter, argument_of
 from lostwax.ir.signature import InputKind, InputSpec, OutputKind, OutputSpec
-from lostwax.ir.stages.needs import Needs, find_dim, is_lazy, is_number, number_of
+from lostwax.ir.stages.needs import Needs, find_dim, is_lazy, number_of
 from lostwax.ir.text import source_place, type_text
 from lostwax.ops.registry import aten
 from lostwax.types import TensorType

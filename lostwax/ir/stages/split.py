@@ -41,7 +41,10 @@ class Stages(Sequence[ExportedProgram]):
     """The stages of a program, in order: each takes what the one before returns."""
 
     def __init__(
-        self, programs: Sequence[ExportedProgram], at: Sequence[str], shared: Mapping[str, list[int]]
+        self,
+        programs: Sequence[ExportedProgram],
+        at: Sequence[str],
+        shared: Mapping[str, list[int]],
     ) -> None:
         self._programs = list(programs)
         self.at = tuple(at)

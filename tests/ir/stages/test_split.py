@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import lostwax
 from lostwax import Dim
 from lostwax.errors import SplitError
+from lostwax.ir.stages.split import Stages
 
 
 class Rope(nn.Module):
@@ -60,7 +61,7 @@ def run_stages(stages: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
 
 def check(
     module: nn.Module, args: tuple[Any, ...], at: list[str], others: Sequence[Any] = (), **more: Any
-) -> lostwax.Stages:
+) -> Stages:
     """The stages compute what the module does, also those from files."""
     program = lostwax.export(module, args, **more)
     before = str(program)

@@ -131,7 +131,7 @@ def check_backward(name: str, rank: int) -> None:
 
 def check_file(rank: int) -> None:
     """Each process loads its own file."""
-    module, x, stages = cut("mlp")
+    module, _, stages = cut("mlp")
     file = io.BytesIO()
     lostwax.save(stages[rank], file)
     file.seek(0)

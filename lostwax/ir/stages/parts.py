@@ -45,9 +45,9 @@ class StageWriter(GraphRewriter):
     def run(self) -> GraphModule:
         self._write_inputs()
         for node in self.nodes:
-            if node.op == "call_function" and self.needs.stage[node] == self.at:
-                if not is_lazy(node):
-                    self.rewrite_call(node)
+            is_own = node.op == "call_function" and self.needs.stage[node] == self.at
+            if is_own and not is_lazy(node):
+                self.rewrite_call(node)
         self._write_outputs()
         return self.finish()
 

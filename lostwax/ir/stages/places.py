@@ -5,11 +5,12 @@ module. Must not decide what a stage consists of, nor change the program.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from torch.fx import GraphModule, Node
 
 from lostwax.errors import SplitError, did_you_mean
-from lostwax.ir.graph.lookup import all_nodes, graph_modules, subgraphs
+from lostwax.ir.graph.lookup import all_nodes, subgraphs
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.text import source_place
 from lostwax.ir.unflatten.call_tree import TreeCall, build_call_tree
@@ -108,7 +109,6 @@ def _find_around(module: GraphModule, path: str) -> Iterator[Node]:
 
 
 def _calls(module: GraphModule, path: str) -> bool:
-    assert module in graph_modules(module)
     stacks = (node.meta.get("nn_module_stack") or {} for node in all_nodes(module))
     return any(p.partition("@")[0] == path for stack in stacks for p, _ in stack.values())
 
@@ -116,7 +116,7 @@ def _calls(module: GraphModule, path: str) -> bool:
 def _check_order(program: ExportedProgram, at: Sequence[str], starts: Sequence[Node]) -> None:
     places = {node: i for i, node in enumerate(program.graph.nodes)}
     by_place = sorted(zip(starts, at, strict=True), key=lambda pair: places[pair[0]])
-    for (one, path), (other, second) in zip(by_place, by_place[1:], strict=False):
+    for (one, path), (other, second) in pairwise(by_place):
         if one is other:
             raise SplitError.here(
                 f"{path!r} and {second!r} begin with the same operator, {one.name!r}",

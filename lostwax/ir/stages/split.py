@@ -143,7 +143,7 @@ def _make_stage(program: ExportedProgram, needs: Needs, index: int) -> ExportedP
     targets = {spec.target for spec in writer.inputs if spec.target is not None}
     held = {**program.constants, **program.state_dict}
     kept = {id(held[name]) for name in targets}
-    made = replace(
+    return replace(
         program,
         graph_module=module,
         graph_signature=ExportGraphSignature(writer.inputs, writer.outputs),
@@ -156,7 +156,6 @@ def _make_stage(program: ExportedProgram, needs: Needs, index: int) -> ExportedP
         settings=_find_settings(program, targets, index, needs.count),
         assumptions=_find_assumptions(program, targets, index),
     )
-    return made
 
 
 def _make_calls(

@@ -362,7 +362,7 @@ def test_an_argument_that_a_later_stage_writes() -> None:
     early = Both(lambda x, target: (x, target.mul_(2)), lambda y, x, t: y + t)
     program = lostwax.export(early, (torch.ones(2), torch.ones(2)))
     found = run_stages(lostwax.split(program, ["two"]), torch.ones(2), given := torch.ones(2))
-    assert found.tolist() == [3, 3] and given.tolist() == [2, 2]
+    assert (found.tolist(), given.tolist()) == ([3, 3], [2, 2])
 
 
 def test_memory_around_a_tensor_does_not_travel() -> None:

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_structure
 from lostwax.errors import SplitError
 from lostwax.fake import FakeTensor
 from lostwax.fake.symbolic.node import unwrap
+from lostwax.identity import ByIdentity, Seen
 from lostwax.ir.data import (
     SHARD,
     Assumption,
@@ -62,8 +63,10 @@ class Stages(Sequence[ExportedProgram]):
     def __repr__(self) -> str:
         lines = [f"<Stages, {len(self)}>"]
         for i, (program, begin) in enumerate(zip(self, ("", *self.at), strict=True)):
-            tensors = {id(t): t for t in program.state_dict.values()}.values()
-            size = sum(t.numel() for t in tensors)
+            sizes = ByIdentity[torch.Tensor, int]()
+            for tensor in program.state_dict.values():
+                sizes[tensor] = tensor.numel()
+            size = sum(sizes[each] for each in sizes)
             where = f"from {begin}" if begin else "from the beginning"
             lines.append(f"{i}: {where}, {size:,} weights")
             given, returned = _list_values(program)
@@ -142,13 +145,14 @@ def _make_stage(program: ExportedProgram, needs: Needs, index: int) -> ExportedP
     module = writer.run()
     targets = {spec.target for spec in writer.inputs if spec.target is not None}
     held = {**program.constants, **program.state_dict}
-    kept = {id(held[name]) for name in targets}
+    kept = Seen()
+    kept.update([held[name] for name in targets])
     return replace(
         program,
         graph_module=module,
         graph_signature=ExportGraphSignature(writer.inputs, writer.outputs),
-        state_dict={n: v for n, v in program.state_dict.items() if id(v) in kept},
-        constants={n: v for n, v in program.constants.items() if id(v) in kept},
+        state_dict={n: v for n, v in program.state_dict.items() if v in kept},
+        constants={n: v for n, v in program.constants.items() if v in kept},
         range_constraints=_find_ranges(program, module),
         module_call_graph=_make_calls(program, writer, index + 1 == needs.count, index == 0),
         example_inputs=program.example_inputs if index == 0 else None,

@@ -6,18 +6,21 @@ sent, and no weight is needed. Must not know how a capture works.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
 
 import torch
 from torch import nn
+from torch.fx import Node
 
 from lostwax.capture.example_call import ExampleArgs
 from lostwax.capture.export import export
 from lostwax.errors import CaptureError
+from lostwax.fake import FakeTensor
 from lostwax.identity import ByIdentity
+from lostwax.ir.diff import find_change
 from lostwax.ir.program import ExportedProgram
 
 
@@ -112,29 +115,22 @@ def _forget_placements() -> None:
 
 def _share_graph(program: ExportedProgram, known: Sequence[ExportedProgram]) -> ExportedProgram:
     """The program, on the graph of an equal one."""
+    graphs: ByIdentity[Any, ExportedProgram] = ByIdentity()
     for each in known:
-        if _is_equal(each, program):
-            return replace(program, graph_module=each.graph_module)
+        graphs.setdefault(each.graph_module, each)
+    for module in graphs:
+        if _takes_alike(graphs[module], program) and find_change(graphs[module], program) is None:
+            return replace(program, graph_module=module)
     return program
 
 
-def _is_equal(a: ExportedProgram, b: ExportedProgram) -> bool:
-    return (
-        a.graph_module.code == b.graph_module.code
-        and str(a.graph_signature) == str(b.graph_signature)
-        and a.constants.keys() == b.constants.keys()
-        and list(_read_types(a)) == list(_read_types(b))
-        and list(map(str, a.guards)) == list(map(str, b.guards))
-        and all(map(_is_one, a.constants.values(), b.constants.values()))
-    )
+def _takes_alike(a: ExportedProgram, b: ExportedProgram) -> bool:
+    """Are shards and arguments of the same types? Those of all that is computed follow."""
+    return [*map(_input_type, a.graph.find_nodes(op="placeholder"))] == [
+        *map(_input_type, b.graph.find_nodes(op="placeholder"))
+    ]
 
 
-def _read_types(program: ExportedProgram) -> Iterator[str]:
-    for node in program.graph.nodes:
-        yield str(node.meta.get("val"))
-
-
-def _is_one(a: Any, b: Any) -> bool:
-    if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
-        return a is b
-    return a is b or (a.device == b.device and not a.is_meta and torch.equal(a, b))
+def _input_type(node: Node) -> str:
+    value = node.meta["val"]
+    return repr(value.fake_type) if isinstance(value, FakeTensor) else str(value)

@@ -22,6 +22,7 @@ from lostwax.cli.progress import show_status
 from lostwax.errors import CommandError, LostwaxError
 from lostwax.llm.exporting import LanguageModel
 from lostwax.llm.exporting import export as export_llm
+from lostwax.llm.parts import ModelInParts, export_parts, has_parts
 from lostwax.llm.runner import Continued, TextSettings, continue_text, silence
 
 CONTEXT = 2048
@@ -48,25 +49,43 @@ def export_language(
         _, model = load_model(name, options, "AutoModelForCausalLM")
         if building.weights:
             load_weights(model, building.weights)
-    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    words.setdefault("context", min(CONTEXT, longest or CONTEXT))
+    words.setdefault("context", min(CONTEXT, _find_longest(model.config)))
     start = time.perf_counter()
     with show_status(f"exporting {models[0]}"):
         dtype = read_dtype(building.dtype) or torch.float32
         with silence():  # libraries of C++ print what they like
-            made = export_llm(model, dtype=dtype, reads_late=True, **words)
+            made = _export(model, dtype, words)
             made.save(file)
     seconds = time.perf_counter() - start
     result = {"model": models[0], "file": file, "seconds": round(seconds, 3), **made.describe()}
-    tokenizer = os.path.join(name, "tokenizer.json")
-    shown = tokenizer if os.path.exists(tokenizer) else "tokenizer.json"
-    lines = [
-        f"{file}: exported in {seconds:.2f} s",
-        *made.report().splitlines(),
-        f'try it: lostwax generate {file} --tokenizer {shown} "Once upon"',
-    ]
+    lines = [f"{file}: exported in {seconds:.2f} s", *made.report().splitlines()]
+    if isinstance(made, LanguageModel):
+        tokenizer = os.path.join(name, "tokenizer.json")
+        shown = tokenizer if os.path.exists(tokenizer) else "tokenizer.json"
+        lines.append(f'try it: lostwax generate {file} --tokenizer {shown} "Once upon"')
+    else:
+        lines.append(f"methods: {', '.join(sorted(made.executable.methods))}")
     text = "\n  ".join(lines)
     return _add_check(made, result, text) if is_checked else CommandOutcome(result, text)
+
+
+def _find_longest(config: Any) -> int:
+    """How many tokens the model was made for."""
+    places = (config, "max_target_positions"), (config.get_text_config(), "max_position_embeddings")
+    return next((n for place, name in places if (n := getattr(place, name, None))), CONTEXT)
+
+
+def _export(model: Any, dtype: torch.dtype, words: dict[str, Any]) -> LanguageModel | ModelInParts:
+    """A decoder as one method; what sees or hears in parts."""
+    if not has_parts(model):
+        return export_llm(model, dtype=dtype, reads_late=True, **words)
+    if "sdpa" in words:
+        raise CommandError(
+            f"--sdpa is of decoders alone, and {type(model).__name__} becomes parts\n"
+            "  instead: the same line without it"
+        )
+    made: ModelInParts = export_parts(model, dtype=dtype, reads_late=True, **words)
+    return made
 
 
 def _check_line(
@@ -89,7 +108,9 @@ def _check_line(
     return name, options
 
 
-def _add_check(made: LanguageModel, result: dict[str, Any], text: str) -> CommandOutcome:
+def _add_check(
+    made: LanguageModel | ModelInParts, result: dict[str, Any], text: str
+) -> CommandOutcome:
     with show_status("comparing tokens"):
         found = made.check()
     result |= {"check": {"ok": found.ok, "tokens": found.counts, "difference": found.difference}}

@@ -158,7 +158,7 @@ def export(
         found = copy_without_weights(found)
         quantize_(found, quantize, embedding, group, dtype)
     set_dtype(found, dtype)
-    _check_small(found, backend)
+    check_small(found, backend)
     decoder_file, entries = (
         import_module(f"lostwax.llm.{name}") for name in ("decoder", "entries")
     )
@@ -222,7 +222,7 @@ def _check(model: Any, context: int, length: int, logits: str, backend: str | No
         )
 
 
-def _check_small(model: Any, backend: str | None) -> None:
+def check_small(model: Any, backend: str | None) -> None:
     """What is quantized is computed in float32, and by XNNPACK with scales that it has."""
     others = [name for name, each in model.named_parameters() if each.dtype is not torch.float32]
     if others and is_quantized(model):

@@ -8,6 +8,7 @@ made.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -16,12 +17,18 @@ import torch
 from lostwax.errors import CaptureError, LoadError
 from lostwax.location import warn
 
+DECODERS = "AutoModelForCausalLM"
+
 
 def find_model(
-    given: Any, dtype: torch.dtype | None, is_own: bool
+    given: Any,
+    dtype: torch.dtype | None,
+    is_own: bool,
+    choose: Callable[[Any], str] = lambda config: DECODERS,
 ) -> tuple[Any, torch.dtype | None, bool]:
     """The model, the dtype that it is to have, if that is another, and whether we may change it,
-    and nobody else does: it was made here, or we are told so."""
+    and nobody else does: it was made here, or we are told so. `choose` says by its configuration
+    which class of transformers makes it."""
     transformers = import_transformers()
     if isinstance(given, transformers.PreTrainedModel):
         if not is_own and dtype not in (None, given.dtype):
@@ -29,11 +36,11 @@ def find_model(
                 f"the model has {given.dtype}, and stays as it is\n  instead: model.to({dtype})"
             )
         return given, dtype, is_own
-    build = transformers.AutoModelForCausalLM
     if isinstance(given, transformers.PreTrainedConfig):
-        made = build.from_config(given)
+        made = getattr(transformers, choose(given)).from_config(given)
     elif isinstance(given, (str, os.PathLike)):
-        made = _load(build, os.fspath(given))
+        config = transformers.AutoConfig.from_pretrained(given)
+        made = _load(getattr(transformers, choose(config)), os.fspath(given))
     else:
         raise CaptureError(
             f"a language model is a model of transformers, not a {type(given).__name__}\n"

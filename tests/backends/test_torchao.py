@@ -202,12 +202,14 @@ def test_operators_without_a_backend(kind: str) -> None:
             ops.dequantize_affine.default(integers, [1, 4], scale, zero, *form),
         )
 
-    x = torch.randn(5, 8)
-    lowered = lower(step, (x,))
-    got = lostwax.pte.load_runtime(lowered.to_executable().buffer).run((x,))
-    assert "torchao" in str(lowered.delegation_report())
-    for a, b in zip(got, step(x), strict=True):
-        assert torch.equal(a, b)
+    for shapes in (None, ({0: lostwax.Dim("rows", max=9)},)):
+        program = lostwax.export(step, (torch.randn(5, 8),), dynamic_shapes=shapes)
+        lowered = lostwax.to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
+        assert "torchao" in str(lowered.delegation_report())
+        runtime = lostwax.pte.load_runtime(lowered.to_executable().buffer)
+        for x in (torch.randn(5, 8), torch.randn(9 if shapes else 5, 8)):
+            for a, b in zip(runtime.run((x,)), step(x), strict=True):
+                assert torch.equal(a, b)
 
 
 def test_integers_that_are_made_floats_as_they_are_stay_integers() -> None:

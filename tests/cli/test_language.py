@@ -50,6 +50,25 @@ def test_a_checkpoint_becomes_a_file(lostwax: Any, llama: Path) -> None:
     assert " delegates\n  try it: lostwax generate config.pte" in ran.out
 
 
+def test_what_hears_becomes_parts(lostwax: Any, folder: Path) -> None:
+    import_library("transformers")
+    from tests.llm.test_parts import make_hearing
+
+    make_hearing().save_pretrained("whisper")
+    line = ("export", "hf:whisper", "-o", "w.pte", "--llm", "--quantize", "8w", "--check")
+    ran = lostwax(*line, "--embedding", "8", "--json")
+    assert ran.code == 0, ran
+    made = ran.json["result"]
+    assert (made["context"], made["length"]) == (40, 1), "as many as the model has positions"
+    assert made["check"] == {"ok": True, "tokens": {"1": 40}, "difference": ""}
+    assert sorted(made["memory_bytes"]) == ["encoder", "text_decoder"]
+    ran = lostwax("export", "hf:whisper", "-o", "w.pte", "--llm")
+    assert ran.out.endswith("\n  methods: encoder, text_decoder\n")
+    ran = lostwax("export", "hf:whisper", "--llm", "--sdpa", "custom")
+    assert ran.code == 2
+    assert "--sdpa is of decoders alone, and Whisper" in ran.err
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

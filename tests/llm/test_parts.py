@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from lostwax.errors import CaptureError, CheckError, LoadError
+from lostwax.errors import CaptureError, LoadError
 from sweep.libraries import import_torchvision
 from tests.fresh import run_module
 from tests.llm.families import NARROW, SIZES, WINDOW, Runner
@@ -99,7 +99,7 @@ def hear(draw: torch.Generator) -> dict[str, Any]:
             logits = model(input_features=sound, decoder_input_ids=tokens).logits
             tokens = torch.cat([tokens, logits[:, -1:].argmax(-1)], 1)
         wanted.append(tokens[0, 1:].tolist())
-    made.check(sounds[0], 20)
+    made.check(sounds[0], 20).raise_on_difference()
     found: dict[str, Any] = {"ours": [made.generate(s, 40) for s in sounds], "wanted": wanted}
     found["tables"] = made.buffer.count(model.get_input_embeddings().weight.numpy().tobytes())
     found["methods"] = sorted(made.executable.methods)
@@ -151,18 +151,15 @@ def main() -> None:
                 "report": made.report(),
                 "tables": made.buffer.count(table),
             }
-            made.check(image, BEFORE, BEHIND, 12)
+            made.check(image, BEFORE, BEHIND, 12).raise_on_difference()
             other = torch.randn(made.given, generator=draw)
             results["other image"] = made.generate([BEFORE, other, BEHIND], len(wanted))
         others = dataclasses.replace(made, model=make("LLaVA"))
-        for key, ask in {
-            "differs": lambda: others.check(image, BEFORE, BEHIND, 12),
-            "brim": lambda: made.generate([BEFORE, image, BEHIND], 25),
-        }.items():
-            try:
-                ask()
-            except (CheckError, LoadError) as error:
-                results[key] = str(error)
+        results["differs"] = others.check(image, BEFORE, BEHIND, 12).difference
+        try:
+            made.generate([BEFORE, image, BEHIND], 25)
+        except LoadError as error:
+            results["brim"] = str(error)
     results["hears"] = hear(draw)
     print("\n" + json.dumps(results))
 
@@ -192,6 +189,26 @@ def test_what_is_heard_is_what_eager_hears(found: dict[str, Any]) -> None:
     assert result["ours"][0] != result["ours"][1]
     assert len(set(result["ours"][0])) > 3
     assert (result["tables"], result["methods"]) == (1, ["encoder", "text_decoder"])
+
+
+@pytest.mark.parametrize("name", ["LLaVA", "Whisper"])
+def test_parts_of_fewer_bits(name: str, tmp_path: Path) -> None:
+    """Layers of all parts and the table of tokens; the model itself stays in floats. A path is
+    read, and means the same file."""
+    pytest.importorskip("torchao")
+    import lostwax
+
+    model = make_hearing() if name == "Whisper" else make(name, tied=True)
+    words = {"context": 24, "quantize": "8da4w", "embedding": 8}
+    model.save_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match="layers stay in floats.*no whole groups of 32"):
+        made, read = (lostwax.llm.export_parts(each, **words) for each in (model, tmp_path))
+    assert [bool(each.check()) for each in (made, read)] == [True, True]
+    assert type(made) is type(read)
+    assert read.describe()["bytes"] == made.describe()["bytes"]
+    assert made.executable.sizes["weights of delegates"] > 0
+    assert len(made.buffer) < 0.8 * len(lostwax.llm.export_parts(model, context=24).buffer)
+    assert all(type(each) is torch.nn.Parameter for each in model.parameters())
 
 
 def test_a_sound_needs_positions() -> None:

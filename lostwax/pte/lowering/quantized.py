@@ -68,7 +68,7 @@ class _Steps:
 
     def divide(self, x: Tensor, by: float) -> Tensor:
         """Divide by a number. The kernel multiplies by the inverse, if it is given a single one."""
-        return self("div.out", x, self("full.out", list(self.size), float(by)))
+        return self("div.out", x, self("full_like.out", x, float(by)))
 
     def scale(self, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
         """Take it back: the integers, less those that zero is, times a scale."""
@@ -391,7 +391,7 @@ def select_choose_blocks(writer: CallWriter, node: Node) -> Any:
         place = steps("round.out", steps("div.out", low, step))
         place = steps("clamp.out", steps("sub.out", steps.number(least), place), least, most)
     else:
-        place = steps("full.out", list(blocks.scales), float(int((most + least + 1) / 2)))
+        place = steps("full_like.out", step, float(int((most + least + 1) / 2)))
     made = ((step, scale), (place, zero))
     return [steps.see(steps.cast(v, like.dtype), like.fake_type.size) for v, like in made]
 

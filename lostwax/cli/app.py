@@ -18,6 +18,7 @@ from lostwax.cli.models.completion import (
     complete_place,
     complete_quantizer,
 )
+from lostwax.cli.models.options import BUILDING, option
 from lostwax.cli.outcome import (
     RESULTS,
     Command,
@@ -61,10 +62,6 @@ class Flow(StrEnum):
     capture = "capture"
     refuse = "refuse"
     sizes = "sizes"
-
-
-def option(*names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, **more)
 
 
 Json = Annotated[bool, option("--json", help="Print one JSON object.")]
@@ -150,43 +147,6 @@ Constants = Annotated[
     ),
 ]
 
-BUILDING = {
-    "weights": (
-        Annotated[
-            str,
-            option(
-                "--weights", help="Trained weights: a .safetensors or .pth file.", metavar="FILE"
-            ),
-        ],
-        "",
-    ),
-    "shapes": (
-        Annotated[
-            list[str] | None,
-            option(
-                "--input-shape",
-                help="An example input: x=1x3x224x224, ids=1x8:int64, or in order 1x3x224x224.",
-                metavar="SHAPE",
-            ),
-        ],
-        None,
-    ),
-    "dtype": (
-        Annotated[
-            str, option("--dtype", help="Of the weights and inputs: float16.", metavar="DTYPE")
-        ],
-        "",
-    ),
-    "device": (
-        Annotated[str, option("--device", help="Where they are: cuda.", metavar="DEVICE")],
-        "",
-    ),
-    "seed": (
-        Annotated[int, option("--seed", help="For random weights and inputs.", metavar="N")],
-        0,
-    ),
-}
-"""The options of all commands that build models, with their defaults."""
 EVERYWHERE = {"as_json": (Json, False), "is_quiet": (Quiet, False), "traceback": (Traceback, False)}
 
 
@@ -479,6 +439,24 @@ def lower(
 
     writing = Writing(backend, _list_given(opset=opset, functions=functions or None), etrecord)
     return lower_file(file, output, form.value if form else None, writing)
+
+
+@command()
+def split(
+    file: Lowered,
+    at: Annotated[
+        list[str],
+        option("--at", help="A module with which a stage begins: layers.4.", metavar="MODULE"),
+    ],
+    output: Annotated[
+        str, option("-o", "--output", help="The folder of the stages.", metavar="DIR")
+    ] = ".",
+) -> CommandOutcome:
+    """Cut the program of a .pt2 file into stages, a file for each."""
+    check_file(file)
+    from lostwax.cli.programs import split_file
+
+    return split_file(file, at, output)
 
 
 @command(reads_files=False, builds=True)

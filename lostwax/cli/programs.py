@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from lostwax.ir.diff import diff
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import InputKind, OutputKind
+from lostwax.ir.stages.split import split
 from lostwax.ir.text import count_operators as count_operators
 from lostwax.ir.text import graph_text, type_text
 from lostwax.pt2.loading import load
+from lostwax.pt2.saving import save
 from lostwax.pte import dump
 from lostwax.pte.file.reader import read_file
 
@@ -172,6 +175,28 @@ def _write_memory(summary: Mapping[str, Any]) -> str:
     else:
         lines.append(f"the arena cannot be planned: {summary['not_planned']}")
     return "\n".join(lines)
+
+
+# ------------------------------------------------------------------------------------------- stages
+
+
+def split_file(file: str, at: Sequence[str], folder: str) -> CommandOutcome:
+    """Cut the program of a file into stages, and write them."""
+    check_file(file)
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise CommandError(f"-o {folder!r} is a file, and stages are written into a folder")
+    with in_options(()):
+        stages = split(load_program(file), list(at))
+        os.makedirs(folder, exist_ok=True)
+        files = [os.path.join(folder, f"stage_{i}.pt2") for i in range(len(stages))]
+        for path, stage in zip(files, stages, strict=True):
+            save(stage, path)
+    described = [
+        {"file": path, "from": begin, **describe_program(stage)}
+        for path, begin, stage in zip(files, ("", *stages.at), stages, strict=True)
+    ]
+    text = "\n".join([repr(stages), *files])
+    return CommandOutcome({"source": file, "stages": described, "shared": stages.shared}, text)
 
 
 # -------------------------------------------------------------------------------------- executables

@@ -17,8 +17,8 @@ from lostwax.cli import progress
 from lostwax.cli.app import app
 from lostwax.cli.outcome import SCHEMA, Exit
 
-COMMANDS = ["export", "show", "check", "diff", "run", "lower", "quantize", "generate", "bench"]
-COMMANDS += ["profile", "explore", "explain", "models", "doctor"]
+COMMANDS = ["export", "show", "check", "diff", "run", "lower", "split", "quantize", "generate"]
+COMMANDS += ["bench", "profile", "explore", "explain", "models", "doctor"]
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
 
 

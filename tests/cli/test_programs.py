@@ -100,3 +100,30 @@ def test_programs_are_compared(lostwax, file):
     assert (same.code, same.out) == (0, "no differences\n")
     assert other.code == 4
     assert {"node", "weight"} <= {c["kind"] for c in other.json["result"]["changes"]}
+
+
+def test_a_program_is_cut_into_stages(lostwax, file):
+    told = lostwax("split", file, "--at", "last", "-o", "parts/of a", "--json").json["result"]
+    files = [each["file"] for each in told["stages"]]
+    assert files == ["parts/of a/stage_0.pt2", "parts/of a/stage_1.pt2"]
+    assert [each["from"] for each in told["stages"]] == ["", "last"]
+    values = (x := torch.randn(5, 4),)
+    for path in files:
+        values = face.load(path).module()(*values)
+    torch.testing.assert_close(values, face.load(file).module()(x))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--at", "lats"], "no module 'lats' (did you mean 'last'?)"),
+        (["--at", "first"], "the stage before it would compute nothing"),
+        (["--at", "last", "-o", "nets.py"], "is a file, and stages are written into a folder"),
+        ([], "--at"),
+    ],
+)
+def test_stages_that_are_none(lostwax, file, folder, words, said):
+    ran = lostwax("split", file, *words)
+    assert ran.code in (2, 3)
+    assert said in ran.out + ran.err
+    assert not (folder / "stage_0.pt2").exists()

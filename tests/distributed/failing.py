@@ -1,5 +1,5 @@
-"""What two processes run where one of them fails: it refuses its call, raises, or dies. The other one
-must end with an error within the time limit of the group, and not wait for ever."""
+"""What two processes run where one of them fails: it refuses its call, raises, or dies. The other
+one must end with an error within the time limit of the group, and not wait for ever."""
 
 from __future__ import annotations
 

@@ -16,6 +16,32 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 """Numbers that are not known."""
 SHOWN: dict[type, type] = dict(zip(SYMBOLIC, (int, float, bool), strict=True))
 """The classes that they are of to the program that is captured."""
+
+
+class StandsFor:
+    """An object of ours where the program has another one in eager, of another class."""
+
+    __slots__ = ()
+
+    def _lw_class(self) -> type:
+        """The class of that one."""
+        raise NotImplementedError
+
+    # `isinstance` asks for it. (Our own code asks for the type.)
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return self._lw_class()
+
+
+def show_class(value: Any) -> type:
+    """The class of a value, as the program that is captured sees it. (Tensors tell it
+    themselves.)"""
+    own = type(value)
+    if issubclass(own, StandsFor):
+        return value._lw_class()  # type: ignore[no-any-return]
+    return SHOWN.get(own, own)
+
+
 PLAIN: frozenset[type] = frozenset(
     (int, float, bool, type(None), str, complex, torch.dtype, torch.layout, torch.memory_format)
 )

@@ -13,7 +13,14 @@ import operator
 import sys
 from collections.abc import Callable
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any, NamedTuple
 
 import torch
@@ -28,6 +35,7 @@ from lostwax.location import PASSING_ON
 
 PASSING_ON.add(__file__)
 _METHODS = (BuiltinFunctionType, MethodType)
+_UNBOUND = (MethodDescriptorType, WrapperDescriptorType)
 
 
 class _StandIn(NamedTuple):
@@ -71,6 +79,8 @@ def _find_row(
         if row is None or row.takes_original:
             return row
         return row._replace(call=partial(row.call, function.__self__))
+    if kind in _UNBOUND:
+        return _OF_ANY_LIST if function.__objclass__ is list else None
     original = function
     if kind is FunctionType:  # a capture may have one in its place
         original = vars(function).get("stands_for", function)
@@ -98,6 +108,13 @@ def _copy(kind: Any, /, *args: Any, **options: Any) -> Any:
     """`list` of one whose length is open; or `tuple`, where torch takes it for the same."""
     is_open = len(args) == 1 and isinstance(args[0], ListOfUnknownLength)
     return args[0].copy() if is_open else kind(*args, **options)
+
+
+def _call_of_list(method: Any, values: Any, /, *args: Any, **options: Any) -> Any:
+    """`list.copy(values)`: C would look into a list that we have made."""
+    if isinstance(values, ListOfUnknownLength):
+        return getattr(values, method.__name__)(*args, **options)
+    return method(values, *args, **options)
 
 
 def _iterate(original: Any, values: Any, /, *args: Any) -> Any:
@@ -168,6 +185,11 @@ def _give_callee(original: Any, function: Any, /, *args: Any, **options: Any) ->
     return original(_let_see(find_callee(function)), *args, **options)
 
 
+def _give_function(original: Any, function: Any, /, *args: Any, **options: Any) -> Any:
+    """`partial`, which shows what it is given."""
+    return original(_let_see(function), *args, **options)
+
+
 def _let_see(function: Any) -> Any:
     """C calls methods of C's without notice, so what these change is not seen
     (`heap/hidden.py`): let Python call it."""
@@ -220,8 +242,9 @@ _FUNCTIONS = _by_identity(
         float: _StandIn(_make_number, takes_original=True),
         **{
             each: _StandIn(_give_callee, takes_original=True)
-            for each in (map, filter, functools.reduce, functools.partial)
+            for each in (map, filter, functools.reduce)
         },
+        functools.partial: _StandIn(_give_function, takes_original=True),
     }
 )
 _METHODS_OF_TENSORS = {
@@ -230,6 +253,7 @@ _METHODS_OF_TENSORS = {
     "is_nonzero": _StandIn(stand_ins.is_nonzero, is_truth=True),
     "__bool__": _StandIn(stand_ins.is_nonzero, is_truth=True),
 }
+_OF_ANY_LIST = _StandIn(_call_of_list, takes_original=True)
 _METHODS_OF_LISTS = {
     "sort": _StandIn(_take_key(stand_ins.order_list)),
     "index": _StandIn(stand_ins.find_place),

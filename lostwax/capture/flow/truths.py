@@ -16,7 +16,7 @@ import torch
 
 from lostwax.capture import threads
 from lostwax.capture.python.one_of import OneOf, equals_option
-from lostwax.classes import SYMBOLIC
+from lostwax.classes import SYMBOLIC, StandsFor
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import PASSING_ON
@@ -28,7 +28,7 @@ KEPT, UNSET = object(), object()
 """Of a variable: it is to stay as it is; it is to be unset."""
 
 
-class OpenLength:
+class OpenLength(StandsFor):
     """Something of which it may not be known how many elements it has."""
 
     __slots__ = ()

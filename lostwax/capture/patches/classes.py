@@ -26,11 +26,11 @@ from lostwax.capture.heap.reach import Reach, read_text
 from lostwax.capture.patches import swap
 from lostwax.capture.python.identities import check_class, is_of_number, is_same, make_asking
 from lostwax.capture.threads import is_capturing
-from lostwax.classes import SHOWN
+from lostwax.classes import SHOWN, StandsFor, show_class
 from lostwax.fake.asked_tensor import IDENTITY
 from lostwax.fake.symbolic.objects import Address, refuse_address
 from lostwax.fake.tensor import FakeTensor
-from lostwax.location import PASSING_ON, asks_for_user
+from lostwax.location import PASSING_ON, asks_for_user, is_own_file
 from lostwax.undo.undo import Undo
 
 PASSING_ON.add(__file__)
@@ -49,7 +49,11 @@ class _OfAsking(type):
         check_class(value)
         if own is FakeTensor:
             return _class_of(value)
-        return int if own is Address else SHOWN.get(own, own)
+        if value is Asking:
+            return Asking
+        if issubclass(own, StandsFor) and _is_of_our_tree(sys._getframe(1)):
+            return own
+        return int if own is Address else show_class(value)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, type) if cls is Asking else super().__instancecheck__(instance)
@@ -57,11 +61,31 @@ class _OfAsking(type):
     def __subclasscheck__(cls, subclass: type) -> bool:
         return issubclass(subclass, type) if cls is Asking else super().__subclasscheck__(subclass)
 
+    def __eq__(cls, other: Any) -> bool:
+        return other is cls or (cls is Asking and other is type)
+
+    def __hash__(cls) -> int:
+        return hash(type) if cls is Asking else super().__hash__()
+
+
+def _is_of_our_tree(frame: FrameType) -> bool:
+    """Is it our own code that goes through a tree, with torch's functions for that?"""
+    asking: FrameType | None = frame
+    while asking is not None and asking.f_code.co_filename == _TREES:
+        asking = asking.f_back
+    return asking is not None and asking is not frame and is_own_file(asking.f_code.co_filename)
+
+
+_TREES = torch.utils._pytree.__file__
+
 
 class Asking(type, metaclass=_OfAsking):
     """Stands for `type`."""
 
     stands_for = type
+
+
+Asking.__name__, Asking.__qualname__, Asking.__module__ = "type", "type", "builtins"
 
 
 def _make_checking(function: Any) -> Any:
@@ -75,8 +99,31 @@ def _make_checking(function: Any) -> Any:
     return swap.stand_for(function, __instancecheck__)
 
 
-OF_FLOW = {each: _make_checking(each) for each in (isinstance, hasattr, getattr)}
+def _make_looking(function: Any) -> Any:
+    """`hasattr` or `getattr`: what is ours has the attributes of what it stands for."""
+
+    def look(value: Any, name: str, *default: Any) -> Any:
+        own = type(value)
+        if (own in SHOWN or issubclass(own, StandsFor)) and name not in dir(show_class(value)):
+            value = object()
+        return ask(value, name, *default)
+
+    ask = _make_checking(function)
+    return swap.stand_for(function, look)
+
+
+OF_FLOW: dict[Any, Any] = {
+    isinstance: _make_checking(isinstance),
+    **{each: _make_looking(each) for each in (hasattr, getattr)},
+}
 """Where data decide which way is gone, they may decide of what class a variable is."""
+
+
+def let_trees_ask(undo: Undo) -> None:
+    """From here on functions of torch's that go through containers take a list of ours for one."""
+    names = vars(torch.utils._pytree)
+    undo.add(partial(names.pop, "type", None))
+    names["type"] = Asking
 
 
 def _identify(value: Any, /) -> int:
@@ -107,6 +154,16 @@ def _make_address(found: int) -> int:
 def _is_other(one: Any, other: Any, /) -> Any:
     found = is_same(one, other)
     return not found if isinstance(found, bool) else torch.sym_not(found)
+
+
+def _make_joining(function: Any) -> Any:
+    """`operator.concat`: C would look into a list of ours."""
+
+    def concat(one: Any, other: Any, /) -> Any:
+        is_ours = any(issubclass(type(each), StandsFor) for each in (one, other))
+        return one + other if is_ours else function(one, other)
+
+    return swap.stand_for(function, concat)
 
 
 def _make_running(function: Any, mode: str) -> Any:
@@ -140,6 +197,7 @@ _FUTURE = annotations.compiler_flag
 NAME_SWAPS = [
     swap.NameSwap(operator, "is_", swap.stand_for(operator.is_, lambda a, b, /: is_same(a, b))),
     swap.NameSwap(operator, "is_not", swap.stand_for(operator.is_not, _is_other)),
+    swap.NameSwap(operator, "concat", _make_joining(operator.concat)),
     swap.NameSwap(torch, "is_tensor", _make_checking(torch.is_tensor)),
 ]
 _IN_BUILTINS = [

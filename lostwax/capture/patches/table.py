@@ -82,7 +82,10 @@ def apply(tracer: Tracer, reach: Reach, modules: Sequence[nn.Module], undo: Undo
     if nn_modules.has_averages(modules):
         _AVERAGES.apply(undo)
     swap.set_classes([*CLASSES, *torch_functions.stances()], undo)
-    stand_ins = _STAND_INS if find_watcher() is None else {**_STAND_INS, **classes.OF_FLOW}
+    stand_ins = _STAND_INS
+    if find_watcher() is not None:
+        stand_ins = {**_STAND_INS, **classes.OF_FLOW}
+        classes.let_trees_ask(undo)
     StandIns(stand_ins, reach, undo)
     classes.show_classes(reach, undo)
     modes.begin(tracer)

@@ -8,15 +8,18 @@ Must not record.
 
 from __future__ import annotations
 
+import copy
+import sys
 from collections.abc import Sequence
 from typing import Any
 
+from lostwax.classes import StandsFor
 from lostwax.errors import CaptureError
 
 _EMPTY: Sequence[Any] = ()
 
 
-class Cursor:
+class Cursor(StandsFor):
     """Where one is in a sequence."""
 
     __slots__ = ("state",)
@@ -34,10 +37,13 @@ class Cursor:
         """Do data decide where it is?"""
         return type(self.state[0]) is not int
 
-    # `isinstance` asks for it. (Our own code asks for the type.)
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
+    def _lw_class(self) -> type:
         return type(iter(self.state[1]))
+
+    def __repr__(self) -> str:
+        return (
+            f"<{self._lw_class().__name__} object at {object.__repr__(self).rpartition(' at ')[2]}"
+        )
 
     def __iter__(self) -> Cursor:
         return self
@@ -56,7 +62,27 @@ class Cursor:
         return max(0, left)
 
     def __reduce__(self) -> Any:
-        return Cursor, (self.state[1], self.at)
+        return self.__reduce_ex__(2)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """What Python's own says; `copy` makes another one like this of it."""
+        if sys._getframe(1).f_code.co_filename == copy.__file__:
+            return Cursor, (self.state[1], self.at)
+        return self._to_plain().__reduce_ex__(protocol)
+
+    def __setstate__(self, at: Any) -> None:
+        iterator = self._to_plain()
+        iterator.__setstate__(at)
+        left = iterator.__length_hint__()
+        self.state[:] = [len(self.state[1]) - left, self.state[1], len(self.state[1])]
+
+    def _to_plain(self) -> Any:
+        """Python's own iterator, at this place."""
+        if self.is_open:
+            raise self.refuse()
+        iterator: Any = iter(self.state[1])
+        iterator.__setstate__(self.at)
+        return iterator
 
     def has_more(self) -> Any:
         """Is there one more? A truth that may be symbolic."""

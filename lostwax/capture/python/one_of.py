@@ -16,8 +16,9 @@ from typing import Any, NoReturn
 import torch
 import torch.utils._pytree as pytree
 
-from lostwax.classes import SYMBOLIC
+from lostwax.classes import SYMBOLIC, StandsFor
 from lostwax.errors import CaptureError
+from lostwax.fake.symbolic.classes import is_text_read
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.location import is_own_file
 from lostwax.sym import known
@@ -27,7 +28,7 @@ Holders = Sequence[tuple[CodeType, Mapping[str, int]]]
 options."""
 
 
-class OneOf:
+class OneOf(StandsFor):
     """One of several values; data decide which."""
 
     __slots__ = ("_lw_asked", "_lw_index", "_lw_options", "_lw_refuse")
@@ -45,9 +46,13 @@ class OneOf:
         self._lw_refuse, self._lw_asked = refuse, asked
 
     def __repr__(self) -> str:
+        if is_text_read(sys._getframe(1)):
+            ask(self)
         return f"one of {len(self._lw_options)} values"
 
-    # `isinstance` asks for it. (Our own code asks for the type.)
+    def _lw_class(self) -> type:
+        ask(self)
+
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return OneOf if _is_ours(sys._getframe(1)) else ask(self)

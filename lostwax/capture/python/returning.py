@@ -10,6 +10,8 @@ not record.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -18,7 +20,8 @@ import torch
 from lostwax.bytecode import instruction_at
 from lostwax.capture.python.module_hooks import find_kept, identity_of, read_code
 from lostwax.capture.python.one_of import OneOf, find_function, refuse_returned
-from lostwax.location import is_own_file
+from lostwax.errors import CaptureError
+from lostwax.location import Location, is_own_file, locate_line
 
 _MODULES = sys.modules[torch.nn.Module.__module__].__file__
 _ROOT = "call_watched"
@@ -50,7 +53,10 @@ class CallsInProgress:
         if calling is None or find_kept(frame) is not None:
             raise value._lw_refuse()
         if not self._is_called(frame, calling):
-            raise value._lw_asked([(find_function(calling), {})], value._lw_refuse)
+            refuse = partial(
+                _refuse_given, value._lw_refuse, locate_line(calling, calling.f_lineno)
+            )
+            raise value._lw_asked([(find_function(calling), {})], refuse)
         self._returned = value
 
     def receive(self, frame: FrameType, value: Any) -> None:
@@ -86,6 +92,14 @@ class CallsInProgress:
             return False
         code = read_code(function)
         return code is not None and identity_of(code) == identity_of(frame.f_code)
+
+
+def _refuse_given(refuse: Callable[[], CaptureError], where: Location) -> CaptureError:
+    """… where something else than the user's own code gets it, which the user has called here."""
+    error = refuse()
+    before, why, after = str(error).partition("\n  why:")
+    error.args = (f"{before}\n  it is called at {where}{why}{after}",)
+    return error
 
 
 def _is_root(frame: FrameType) -> bool:

@@ -25,7 +25,7 @@ from torch import nn
 
 from lostwax.branches import OUTERMOST, is_run_by_capture
 from lostwax.cache import cached
-from lostwax.location import is_user_code
+from lostwax.location import is_of_python, is_user_code
 
 _MAKING = (str, repr, format, ascii)
 """Functions that return a text which they make of what they are given."""
@@ -51,9 +51,32 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 def decides(frame: FrameType | None) -> bool:
     """Does a text that this frame makes now decide what the user's program does? False, if it
     cannot be told, and where nothing is captured."""
-    if frame is None or not is_user_code(frame.f_code) or not is_run_by_capture(frame):
+    if frame is None or not is_run_by_capture(frame):
         return False
+    if not is_user_code(frame.f_code):
+        return _decides_in_library(frame)
     return _is_read_in(frame)
+
+
+def _decides_in_library(frame: FrameType) -> bool:
+    """Does it, if one of Python's own libraries makes it? It may show it (a log), or return it
+    (`pprint.pformat`)."""
+    if not is_of_python(frame.f_code.co_filename) or _is_raised(frame):
+        return False
+    while frame.f_back is not None and is_of_python(frame.f_code.co_filename):
+        frame = frame.f_back
+    return is_user_code(frame.f_code) and _is_read_in(frame)
+
+
+def _is_raised(frame: FrameType) -> bool:
+    """Is what the frame computes now for an exception?"""
+    found = _find_node(frame)
+    if found is None:
+        return False
+    node: Any = found[0]
+    while node is not None and not isinstance(node, ast.stmt):
+        node = found[1].get(node)
+    return isinstance(node, ast.Raise)
 
 
 def _is_read_in(frame: FrameType) -> bool:

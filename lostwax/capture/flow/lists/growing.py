@@ -9,7 +9,9 @@ a list like any other. Must not know how a loop is recorded.
 
 from __future__ import annotations
 
+import copy
 import operator
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -28,7 +30,9 @@ from lostwax.capture.flow.lists.spans import (
 )
 from lostwax.capture.flow.numbers import INTEGERS
 from lostwax.capture.flow.truths import OpenLength, find_in, find_known, is_open_number
+from lostwax.classes import PLAIN
 from lostwax.errors import CaptureError
+from lostwax.fake.symbolic.classes import is_text_read
 from lostwax.location import PASSING_ON
 
 PASSING_ON.add(__file__)
@@ -72,6 +76,23 @@ class ListOfUnknownLength(OpenLength, list[Any]):
                 )
 
     # ------------------------------------------------------------------------ what can be answered
+
+    def _lw_class(self) -> type:
+        return list
+
+    def __repr__(self) -> str:
+        """Its text; refused if that decides something, and is not that of a list."""
+        is_plain = not self.is_open and all(type(each) in PLAIN for each in list.__iter__(self))
+        if not is_plain and is_text_read(sys._getframe(1)):
+            raise refuse("the text of a list to which a loop has appended decides something")
+        return list.__repr__(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """What `copy` makes another one of."""
+        if sys._getframe(1).f_code.co_filename != copy.__file__:
+            raise refuse("a list to which a loop appends is pickled")
+        self._check_known("the elements of", "copied")
+        return ListOfUnknownLength, (self.list_parts(),)
 
     def __len__(self) -> int:
         """A number that may be symbolic: Python's `len` asks for a plain one then."""
@@ -278,9 +299,13 @@ def make_plain(result: Any) -> Any:
                 f"  why: {WHY}, and a program returns a known number of tensors\n"
                 "  instead: return one tensor, torch.stack(list)"
             )
-        return pytree.tree_map(make, leaf.list_parts())
+        return make_plain(leaf.list_parts())
 
-    return pytree.tree_map(make, result)
+    return pytree.tree_map(make, result, is_leaf=_is_one)
+
+
+def _is_one(value: Any) -> bool:
+    return isinstance(value, ListOfUnknownLength)
 
 
 def _reverse(parts: Sequence[Any]) -> list[Any]:
@@ -307,6 +332,6 @@ def _refuse_if_open(name: str) -> Any:
 for _name in (
     *("insert", "remove", "sort", "index", "count"),
     *("__delitem__", "__mul__", "__rmul__", "__imul__"),
-    *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__reduce_ex__"),
+    *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
 ):
     setattr(ListOfUnknownLength, _name, _refuse_if_open(_name))

@@ -324,7 +324,9 @@ class HeldTensor(ir.Tensor[Any]):
 
     def tofile(self, file: Any) -> None:
         for rows in _split(self.raw):
-            write_parts(file, _as_bytes(rows).numpy().data)
+            # First as they lie: a file is read in one go, and what is dense is turned fast.
+            dense = rows if rows.is_contiguous() else rows.clone()
+            write_parts(file, _as_bytes(dense).numpy().data)
         memory = self.raw.untyped_storage()
         release(memory.data_ptr(), memory.nbytes())  # what was written may be a transposed copy
 
@@ -339,7 +341,7 @@ def _split(data: torch.Tensor) -> Iterator[torch.Tensor]:
         yield data[start : start + rows]
 
 
-_MOST_COPIED = 32 << 20
+_MOST_COPIED = 16 << 20
 
 
 class NarrowTensor(ir.Tensor[Any]):

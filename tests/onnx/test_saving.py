@@ -11,6 +11,7 @@ from torch import nn
 
 import lostwax
 from lostwax.errors import OnnxError
+from lostwax.onnx import writer
 from tests.onnx.running import onnx, onnxruntime
 
 
@@ -32,6 +33,18 @@ def test_weights_inside_and_beside(program, tmp_path: Path, beside: bool) -> Non
     onnx.checker.check_model(str(path), full_check=True)
     torch.testing.assert_close(run(path), program.module()(torch.ones(2, 64)))
     assert sorted(os.listdir(tmp_path)) == ["model.onnx", "model.onnx.data"][: 1 + beside]
+
+
+def test_transposed_weights_are_written_some_rows_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_MOST_COPIED", 1000)
+    for dtype in (torch.float32, torch.bfloat16):
+        held = torch.randn(70, 41, 3).to(dtype).permute(2, 1, 0)[:, ::2]
+        with (tmp_path / "data").open("wb") as file:
+            writer.HeldTensor(held, "held").tofile(file)
+        wanted = held.contiguous().view(torch.uint8).numpy().tobytes()
+        assert (tmp_path / "data").read_bytes() == wanted
 
 
 def test_the_same_program_gives_the_same_bytes(program, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ our module does: results, arguments and buffers of several calls in a row, at se
 they vary, and gradients. Where ours refuses a call, they are compared with eager.
 
 "limit": torch raises, and does so on what it captures itself of the same calls, or only where
-gradients are recorded; or its gradients are other ones, and of its own capture, too, or those of a
-loop that does not run once (which torch gives its body's). The text names the consumer and torch's
+gradients are recorded; or its gradients are other ones, and of its own capture, too, or ours where
+its `while_loop` is Python's, or its `detach` no alias. The text names the consumer and torch's
 words. "unsure": torch raises, and captures nothing itself to compare with;
 look at the texts. "lenient": a consumer checks less. "checked": both refuse a call.
 Exits with 1 if anything was wrong.
@@ -281,10 +281,9 @@ def _judge(case: Case) -> tuple[str, str]:
             outcome, text = _explain(name, made, program, case, eager, text)
         elif outcome == "wrong" and _differs_so(name, made, case, (ours, found), text):
             outcome, text = "limit", f"{text.split()[2][:-1]} as of torch's own capture"
-        elif (
-            outcome == "wrong" and ": gradients:" in text and _has_idle_loop(name, made, case, ours)
-        ):
-            outcome, text = "limit", "gradients of a while_loop that does not run once"
+        elif outcome == "wrong" and ": gradients:" in text:
+            limit_of_theirs = _explain_gradients(name, made, case, ours)
+            outcome, text = ("limit", limit_of_theirs) if limit_of_theirs else (outcome, text)
         if outcome == "wrong":
             return "wrong", f"{name}: {text}"
         if outcome in ("limit", "unsure"):
@@ -417,29 +416,48 @@ def _differs_so(
     return False
 
 
-def _has_idle_loop(name: str, made: Any, case: Case, ours: list[Told]) -> bool:
-    """Do gradients differ because torch gives a loop that does not run once those of its body? They
-    are ours where its loops are Python's, and there is one that does not run."""
-    loops = _Loops()
-    consumer = CONSUMERS[name](made)
-    with patch.object(type(while_loop_op), "__call__", loops):
+def _explain_gradients(name: str, made: Any, case: Case, ours: list[Told]) -> str:
+    """Why gradients differ, if that is torch's doing: they are ours where it is undone. Its
+    decompositions make an alias of `detach`. Its `while_loop` gives a loop that does not run once
+    the gradients of its body, and to what a body closes over those of one turn."""
+
+    def is_ours(consumer: Handed) -> bool:
         found = call_all(consumer, case)
-    consumer.restore()
-    return bool(loops.idle) and _compare(ours, ours, found, frozenset())[0] in ("right", "lenient")
+        consumer.restore()
+        return _compare(ours, ours, found, frozenset())[0] in ("right", "lenient")
+
+    loops = _Loops()
+    with patch.object(type(while_loop_op), "__call__", loops):
+        if is_ours(CONSUMERS[name](made)) and loops.differing:
+            return (
+                "gradients of a while_loop that does not run once, or of what its body closes over"
+            )
+        if name != "decomposed":
+            return ""
+        decomposed = made.run_decompositions()
+        aliases = decomposed.graph.find_nodes(op="call_function", target=aten.alias.default)
+        for node in aliases:
+            node.target = aten.detach.default
+        decomposed.graph_module.recompile()
+        return "gradients of what was detached" if aliases and is_ours(Handed(decomposed)) else ""
+
+
+aten = torch.ops.aten
 
 
 class _Loops:
     """`while_loop` by Python, which autograd goes through step by step."""
 
     def __init__(self) -> None:
-        self.idle = 0
-        """So many of them did not run once."""
+        self.differing = 0
+        """So many of them did not run once, or closed over what needs gradients."""
 
     def __call__(self, test: Any, body: Any, carried: Any, others: Any) -> tuple[Any, ...]:
         made = carried
         while test(*made, *others):
             made = body(*made, *others)
-        self.idle += made is carried
+        tensors = [each for each in others if isinstance(each, Tensor)]
+        self.differing += made is carried or any(each.requires_grad for each in tensors)
         return tuple(each.clone() if isinstance(each, Tensor) else each for each in made)
 
 

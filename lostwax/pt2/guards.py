@@ -8,10 +8,13 @@ stand for, what the trace has found out, and how values were written before it d
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
+import torch
+from torch.fx import Node
 from torch.utils._pytree import TreeSpec
 
 from lostwax.errors import LoadError, ParseError
@@ -32,6 +35,8 @@ from lostwax.sym import BoolExpr, Expr, Guard, Size, Symbol, current, evaluate, 
 from lostwax.sym.numbers.real import complete_values, definition
 from lostwax.sym.text.parse import parse
 from lostwax.sym.text.show import CUT
+
+aten = torch.ops.aten
 
 
 class Beside:
@@ -86,7 +91,43 @@ def guards_code(program: ExportedProgram, whole: bool = False) -> list[str]:
             texts.append(f"{path} == {show(size, names, longest=_LONGEST)}")
     guards = [g for g in program.guards if g.cond.symbols() <= names.keys()]
     texts += [show(guard.cond, names, longest=_LONGEST) for guard in guards]
+    texts += () if whole else _list_layouts(program, names)
     return [text for text in dict.fromkeys(texts) if CUT not in text]
+
+
+def _list_layouts(program: ExportedProgram, names: Mapping[Symbol, str]) -> Iterator[str]:
+    """What the graph asserts of the strides and offsets of a call's tensors. torch's decompositions
+    take that for known, and drop the assertions."""
+    for path, node in _inputs(program):
+        for asking in node.users:
+            if asking.target not in _LAYOUTS:
+                continue
+            place = _LAYOUTS[asking.target].format(*asking.args[1:])
+            for compared in asking.users:
+                wanted = compared.args[1] if compared.target is operator.eq else None
+                number = current(unwrap(wanted.meta["val"])) if isinstance(wanted, Node) else wanted
+                if isinstance(number, Expr) and number.symbols() <= names.keys():
+                    number = show(number, names, longest=_LONGEST)
+                if isinstance(number, int | str):
+                    yield f"{path}{_NO_ELEMENTS}{path}{place} == {number}"
+
+
+_NO_ELEMENTS = ".numel() == 0 or "
+_LAYOUTS: dict[Any, str] = {
+    aten.sym_stride.int: ".stride()[{}]",
+    aten.sym_storage_offset.default: ".storage_offset()",
+}
+
+
+def _inputs(program: ExportedProgram) -> list[tuple[str, Node]]:
+    """The placeholders of a call's values, as torch's guards name them."""
+    root = program.root_signature
+    if root is None:
+        return []
+    placeholders = program.graph.find_nodes(op="placeholder")
+    specs = zip(placeholders, program.graph_signature.input_specs, strict=True)
+    nodes = [node for node, spec in specs if spec.kind is InputKind.USER_INPUT]
+    return list(zip(_paths(root.in_spec, peer.argument_names(root)), nodes, strict=True))
 
 
 def _limit(name: str, lo: int | None, hi: int | None, is_symbol: bool) -> Iterator[str]:
@@ -188,27 +229,20 @@ def _describe_symbol(symbol: Symbol, lines: Lines) -> dict[str, Any]:
 
 def _places(program: ExportedProgram) -> list[tuple[str, Size]]:
     """Each size and each int of a call, as torch's guards name it."""
-    root = program.root_signature
-    if root is None:
-        return []
-    values = [
-        node.meta.get("val")
-        for node, spec in zip(
-            (n for n in program.graph.nodes if n.op == "placeholder"),
-            program.graph_signature.input_specs,
-            strict=True,
-        )
-        if spec.kind is InputKind.USER_INPUT
-    ]
-    return places(root.in_spec, peer.argument_names(root), values)
+    found = _inputs(program)
+    return _sizes([path for path, _ in found], [node.meta.get("val") for _, node in found])
 
 
 def places(in_spec: TreeSpec, names: list[str] | None, values: list[Any]) -> list[tuple[str, Size]]:
     """Each size and each int of a call under the name that torch's guards have for it."""
+    return _sizes(_paths(in_spec, names), values)
+
+
+def _paths(in_spec: TreeSpec, names: list[str] | None) -> list[str]:
     positional, by_name = in_spec.children()
     arguments = (*positional.children(), *by_name.children())
     named = zip(argument_names(in_spec, names), arguments, strict=True)
-    return _sizes([p for name, spec in named for p in leaf_paths(spec, f"L[{name!r}]")], values)
+    return [path for name, spec in named for path in leaf_paths(spec, f"L[{name!r}]")]
 
 
 def flat_places(values: list[Any]) -> list[tuple[str, Size]]:
@@ -241,16 +275,29 @@ def _find_lone_symbol(size: Size) -> tuple[Symbol, ...]:
 
 
 def read_guards(
-    given: Mapping[str, Any], symbols: SymbolReader, where: list[tuple[str, Size]]
+    given: Mapping[str, Any],
+    symbols: SymbolReader,
+    where: list[tuple[str, Size]],
+    targets: Set[Any],
 ) -> list[Guard]:
-    """The guards of a file: from our own record if it has one, else from torch's expressions."""
+    """The guards of a file: from our own record if it has one, else from torch's expressions, but
+    for those of layouts, if the graph asserts some: what it calls is given."""
     own = given.get("lostwax")
     if isinstance(own, dict):
         if own.get("version") != _RECORD_VERSION:
             raise LoadError(f"the record of lostwax has the unknown version {own.get('version')!r}")
         return [g for g in (_own_guard(g, symbols) for g in own["guards"]) if g is not None]
     names = dict(where)
-    found = [_peer_guard(text, names) for text in given.get("guards_code") or ()]
+    texts = given.get("guards_code") or ()
+    layouts = [text for text in texts if _NO_ELEMENTS in str(text)]
+    if layouts and targets.isdisjoint(_LAYOUTS):
+        raise LoadError(
+            f"the graph does not assert {layouts[0].partition(_NO_ELEMENTS)[2]!r}, on which the "
+            "program relies: torch's run_decompositions() has dropped that\n"
+            "  instead: hand over the program as it was before, and decompose it here"
+        )
+    texts = [text for text in texts if text not in layouts]
+    found = [_peer_guard(text, names) for text in texts]
     return [g for g in found if g is not None]
 
 

@@ -210,3 +210,52 @@ def test_what_we_have_not_is_refused(spoil: Callable[[Any], None], text: str) ->
 def test_what_is_no_program_is_refused() -> None:
     with pytest.raises(TypeError, match="takes torch's programs; this is a ReLU"):
         from_torch(nn.ReLU())  # type: ignore[arg-type]
+
+
+class Contiguous(nn.Module):
+    """It writes to what `contiguous` gives, which is its input if that lies so."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.contiguous()
+        y.add_(1)
+        return y * 2
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_torch_checks_strides_also_when_it_has_decomposed(is_dynamic: bool) -> None:
+    """Its decompositions take those of the graph for known."""
+    shapes = ({0: lostwax.Dim("rows", max=8)},) if is_dynamic else None
+    program = lostwax.export(Contiguous(), (torch.ones(2, 3, 4),), dynamic_shapes=shapes)
+    made = to_torch(program)
+    decomposed = made.run_decompositions()
+    others = torch.ones(5 if is_dynamic else 2, 3, 4), torch.ones(2, 4, 3).mT
+    for theirs in (made, decomposed):
+        assert torch.equal(theirs.module()(others[0]), torch.full_like(others[0], 4))
+        others[0].fill_(1)
+        with pytest.raises((AssertionError, RuntimeError), match=r"stride"):
+            theirs.module()(others[1])
+    if is_dynamic:
+        assert made.module()(torch.ones(0, 4, 3).mT).shape == (0, 3, 4), "it has no layout"
+    again = from_torch(made)
+    assert list(again.guards) == list(program.guards)
+    with pytest.raises(RuntimeError, match="must have strides"):
+        again.module()(others[1])
+    with pytest.raises(LoadError, match=r"(?s)does not assert .*stride.*decompose it here"):
+        from_torch(decomposed)
+
+
+def test_floats_of_data_come_back_in_their_order() -> None:
+    """torch sorts what it adds and multiplies."""
+
+    def scale(x: torch.Tensor, y: torch.Tensor) -> Any:
+        a, n = y.sum().item(), int(x.sum())
+        return x * (a - n), x * (n - a), x * (a + (2 - n)), x * (1e-9 * abs(a)), x * -(a * n)
+
+    program = lostwax.export(scale, (torch.ones(3), torch.ones(2) * 1.5))
+    again = from_torch(to_torch(program))
+    numbers = [
+        [str(node.meta["val"]) for node in each.graph.nodes if node.op == "call_function"]
+        for each in (program, again)
+    ]
+    assert numbers[0] == numbers[1]
+    assert sum("f1" in text or "f0" in text for text in numbers[0]) > 4

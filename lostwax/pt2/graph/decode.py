@@ -180,7 +180,8 @@ def assemble(
     ]
     with reading.here("the guards"):
         where = places(root.in_spec, root.forward_arg_names, users) + flat_places(users)
-        guards = read_guards(given, symbols, where)
+        targets = {node.target for node in made.graph.nodes}
+        guards = read_guards(given, symbols, where, targets)
         for fact in read_facts(given, symbols, guards):
             symbols.env.learn(fact)
             if symbols.env.steps > MAX_LEARNING:

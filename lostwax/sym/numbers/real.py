@@ -34,6 +34,7 @@ from lostwax.sym.expressions.expr import (
     negate,
     quotient,
 )
+from lostwax.sym.expressions.terms import leading_monomial
 from lostwax.sym.numbers.integers import absolute, round_half_even, truncdiv
 from lostwax.sym.undecided import Kinds, refuse_caught
 
@@ -376,15 +377,29 @@ _NOTHING = _RatioNumber(0, 1)
 def _add(a: Number, b: Number, op: str) -> Number:
     env, x, y = _find_exact_pair(a, b)
     if env is None:
-        negative = b.op == "neg" if isinstance(b, Real) else b < 0
-        if negative:  # floats know no difference
+        if _is_negated(b):  # floats know no difference
             op, b = "-" if op == "+" else "+", -b
+        if op == "+":
+            return apply("-", b, -a) if _is_negated(a) else apply("+", *_order(a, b))
         return apply(op, a, b)
     above = _SIZE_OPERATORS[op](x.above * y.below, y.above * x.below)
     return ratio(env, above, x.below * y.below)
 
 
+def _is_negated(x: Number) -> bool:
+    """Is a number written with a minus, so that it is another one that is subtracted?"""
+    if isinstance(x, Real) and not x.is_ratio:
+        return x.op == "neg"
+    number = x.above if isinstance(x, Real) else x
+    if isinstance(number, Expr):
+        number = number.terms[leading_monomial(number.terms)]
+    return number < 0
+
+
 def _multiply(a: Number, b: Number) -> Number:
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one, Real) and one.op == "neg":
+            return -_multiply(one.args[0], other)
     env, x, y = _find_exact_pair(a, b)
     if env is not None:
         return ratio(env, x.above * y.above, x.below * y.below)
@@ -392,7 +407,19 @@ def _multiply(a: Number, b: Number) -> Number:
         return _scale(a, b)
     if isinstance(b, Real) and _is_power_of_two(a):
         return _scale(b, a)
-    return apply("*", a, b)
+    return apply("*", *_order(a, b))
+
+
+def _order(a: Number, b: Number) -> tuple[Number, Number]:
+    """Two of which either may be the first, in the order in which they are kept: what others have
+    sorted is read as it was."""
+    return (b, a) if _rank(b) < _rank(a) else (a, b)
+
+
+def _rank(x: Number) -> tuple[bool, str, str]:
+    if not isinstance(x, Real):
+        return True, "", ""
+    return False, x.op, x.args[0] if x.op == "symbol" else ""
 
 
 def _divide(a: Number, b: Number) -> Number:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
 
-from lostwax import collector, late_imports, namespaces
+from lostwax import cache, collector, late_imports, namespaces
 
 __version__ = "0.2.0.dev0"
 
@@ -77,6 +77,7 @@ _NAMESPACES: dict[str, list[str]] = {
 """The names that torch.export has in modules below it; `lostwax.passes` is a file."""
 
 namespaces.add_namespaces("lostwax", _NAMESPACES, _find)
+cache.__class__ = namespaces.make_callable(_find)  # it is a function of the face, too
 
 
 def _load(module: str) -> Any:

@@ -34,6 +34,7 @@ from lostwax.dialects.manager import EdgeConfig as EdgeConfig
 from lostwax.dialects.manager import EdgeProgramManager as EdgeProgramManager
 from lostwax.dialects.manager import to_edge as to_edge
 from lostwax.explorer.page import explore as explore
+from lostwax.export_cache.cache import cache as cache
 from lostwax.fake import FakeTensor as FakeTensor
 from lostwax.fake import FakeTensorMode as FakeTensorMode
 from lostwax.fake import detect_fake_mode as detect_fake_mode

@@ -14,6 +14,8 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -239,8 +241,25 @@ def locate_line(frame: FrameType, line: int) -> Location:
     return Location(frame.f_code.co_filename, line, frame.f_code.co_name)
 
 
+_heard: ContextVar[list[str] | None] = ContextVar("heard", default=None)
+
+
+@contextmanager
+def hear_warnings() -> Iterator[list[str]]:
+    """Inside, all that `warn` is given is also put into the list."""
+    heard: list[str] = []
+    token = _heard.set(heard)
+    try:
+        yield heard
+    finally:
+        _heard.reset(token)
+
+
 def warn(text: str) -> None:
     """Warn at the nearest line of the user's, however deep in lostwax this is called."""
+    heard = _heard.get()
+    if heard is not None:
+        heard.append(text)
     frame = find_user_frame(sys._getframe(1))
     if frame is None:
         warnings.warn(text, stacklevel=2)

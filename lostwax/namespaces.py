@@ -63,6 +63,17 @@ class CallableNamespace(Namespace, CallableModule):
         return getattr(self, self.__name__.rpartition(".")[2])
 
 
+def make_callable(find: Callable[[str], Any]) -> type[CallableModule]:
+    """The class of a module that is also a function of its name; `find` gives the function."""
+
+    class _Callable(CallableModule):
+        @property
+        def _function(self) -> Any:
+            return find(self.__name__.rpartition(".")[2])
+
+    return _Callable
+
+
 def add_namespaces(
     package: str, names: Mapping[str, Sequence[str]], find: Callable[[str], Any]
 ) -> None:

@@ -44,7 +44,7 @@ LAYERS = [
     ["capture"],
     ["checkpoints", "dialects"],
     ["onnx", "pt2"],
-    ["pte"],
+    ["export_cache", "pte"],
     ["backends"],
     ["checking", "interop", "llm"],
     ["profiling", "ray"],

@@ -48,7 +48,7 @@ from lostwax.capture.relied_layouts import (
     list_layouts,
 )
 from lostwax.capture.repeated_tensors import choose_program
-from lostwax.capture.request import Request
+from lostwax.capture.request import Request, find_or_make
 from lostwax.capture.shapes.guards import SortedGuards, range_constraints, sort_guards
 from lostwax.capture.sharded import placements
 from lostwax.capture.state.argument_containers import find_containers, warn_of_changes
@@ -162,7 +162,7 @@ def export(
         constants=constants,
         tell_exporting=tell_exporting,
     )
-    return capture_call(request, request.first_attempt(dynamic_shapes, constraints))
+    return find_or_make(request, request.first_attempt(dynamic_shapes, constraints), capture_call)
 
 
 # ------------------------------------------------------------------------------------ the attempts

@@ -1,10 +1,14 @@
-"""What is to be exported, as the user asks for it. Must not know how it is captured."""
+"""What is to be exported, as the user asks for it; and the store in which its program is looked for
+before it is captured (`lostwax.cache`). Must not know how it is captured, nor how a store keeps
+programs."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import nn
@@ -14,7 +18,9 @@ from lostwax.capture.example_call import ExampleCall, leaves_of
 from lostwax.capture.python.told_exporting import TellExporting, check_option
 from lostwax.capture.shapes.marks import find_attached_spec, marks_of
 from lostwax.capture.state.root_module import forward_of
+from lostwax.capture.threads import is_capturing
 from lostwax.capture.trace.single_step_composites import Kept
+from lostwax.ir.program import ExportedProgram
 
 if TYPE_CHECKING:
     from lostwax.capture.shapes.constants import DeclaredConstant
@@ -89,3 +95,47 @@ def _check_truth(name: str, given: Any) -> None:
     if not isinstance(given, bool):  # "no" and "False" would be taken as yes
         what = f"{name}= takes True or False, not {given!r}"
         raise ValueError(f"{what}\n  why: it turns a rule on or off\n  instead: {name}=True")
+
+
+# ------------------------------------------------------------------------------------------ stores
+
+
+class ProgramStore(Protocol):
+    """Keeps programs."""
+
+    def find_or_make(
+        self, request: Request, attempt: Attempt, make: Callable[[], ExportedProgram]
+    ) -> ExportedProgram:
+        """The program that `make` would capture for this request, beginning with this attempt."""
+
+
+_of_context: ContextVar[ProgramStore | None] = ContextVar("store", default=None)
+_of_all: list[ProgramStore] = []
+"""The store of all threads, the last that was enabled."""
+
+
+def find_or_make(
+    request: Request, attempt: Attempt, make: Callable[[Request, Attempt], ExportedProgram]
+) -> ExportedProgram:
+    """The program of a request, from the store that exports ask. In the middle of a capture, where
+    the state is not the user's, none is asked."""
+    store = _of_context.get() or (_of_all[-1] if _of_all else None)
+    if store is None or is_capturing():
+        return make(request, attempt)
+    return store.find_or_make(request, attempt, partial(make, request, attempt))
+
+
+def enter_store(store: ProgramStore) -> Callable[[], None]:
+    """From here on, exports in this context ask the store. Returns what ends that."""
+    token = _of_context.set(store)
+    return lambda: _of_context.reset(token)
+
+
+def enable_store(store: ProgramStore) -> None:
+    """From here on, the exports of all threads ask the store."""
+    disable_store(store)
+    _of_all.append(store)
+
+
+def disable_store(store: ProgramStore) -> None:
+    _of_all[:] = [each for each in _of_all if each is not store]

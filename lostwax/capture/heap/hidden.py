@@ -61,7 +61,21 @@ def _read_bytes(owner: Any) -> bytes:
     return bytes(content)
 
 
-class Calls:
+class PassingOn:
+    """A profile function that passes calls on to another: Python has room for one."""
+
+    other: Callable[..., Any] | None = None
+    """The one that calls are passed on to."""
+
+    def drop(self, other: Callable[..., Any]) -> None:
+        """Stop reporting calls to it."""
+        if self.other is other:
+            self.other = None
+        elif isinstance(self.other, PassingOn):
+            self.other.drop(other)
+
+
+class Calls(PassingOn):
     """How often methods of objects that hide something behind a pointer were called."""
 
     def __init__(self) -> None:
@@ -69,9 +83,7 @@ class Calls:
         self._captures = list[Undo]()
         """Those that run, one inside the other."""
         self._before: Any = None
-        """The profile function that was set before, ..."""
-        self.other: Callable[..., Any] | None = None
-        """... and the one that calls are passed on to."""
+        """The profile function that was set before."""
 
     def watch(self, owner: Any) -> bool:
         """Count calls of its methods from here on, until the capture is over; if there is need to.
@@ -89,7 +101,7 @@ class Calls:
 
     def drop(self, other: Callable[..., Any]) -> None:
         """Stop reporting calls to it."""
-        self.other = None if self.other is other else self.other
+        super().drop(other)
         self._before = None if self._before is other else self._before
 
     def __call__(self, frame: FrameType, event: str, given: Any) -> None:

@@ -30,7 +30,7 @@ from mmap import mmap
 from socket import socket
 from threading import Event, get_ident
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -41,19 +41,25 @@ from lostwax.bytecode.copies import add_call
 from lostwax.cache import PerClass
 from lostwax.capture import threads
 from lostwax.capture.heap.functions import ReadFunction, unwrap
-from lostwax.capture.heap.hidden import CALLS
+from lostwax.capture.heap.hidden import PassingOn
 from lostwax.capture.patches import random_numbers
 from lostwax.capture.state.root_module import forward_of
 from lostwax.errors import StrictError
 from lostwax.location import PASSING_ON, Location, is_of_torch, is_user_file
 from lostwax.undo.undo import Undo
 
+Listener = Callable[[str, FrameType, FrameType | None], None]
+"""Is told what is read outside, the user's frame that asks for it, and that of the function of
+Python's which was entered, where it is known."""
+
 
 class ExternalAccessMonitor:
-    """Watches a call, from the moment on when it may read something outside."""
+    """Watches a call, from the moment on when it may read something outside. `tell` is told of
+    it."""
 
-    def __init__(self, undo: Undo) -> None:
+    def __init__(self, undo: Undo, tell: Listener) -> None:
         self._undo = undo
+        self._tell = tell
         self._is_on = False
         self._doors: list[Callable[[], None]] = []
 
@@ -65,6 +71,8 @@ class ExternalAccessMonitor:
     def look_at_call(self, call: Any, modules: Sequence[nn.Module]) -> None:
         """The call begins. What modules hold may lead outside, and functions that are made by
         `exec` are not looked at when they begin."""
+        self._undo.add(partial(_listeners.__delitem__, slice(len(_listeners), None)))
+        _listeners.append(self._tell)
         for function, what in _WATCHED_FUNCTIONS.items():
             plain: CodeType = function.__code__
             self._doors.append(partial(setattr, function, "__code__", plain))
@@ -86,8 +94,11 @@ class ExternalAccessMonitor:
             _end()
 
     def _begin(self) -> None:
-        is_chained = sys.getprofile() is CALLS and CALLS.other is None
-        if not is_chained and sys.getprofile() is not None:
+        current: Any = sys.getprofile()
+        while isinstance(current, PassingOn) and isinstance(current.other, PassingOn):
+            current = current.other
+        is_chained = isinstance(current, PassingOn) and current.other is None
+        if not is_chained and current is not None:
             raise StrictError.here(
                 "a profiler watches this thread",
                 why="strict=True has to see what the module calls, and Python has room for one",
@@ -98,21 +109,25 @@ class ExternalAccessMonitor:
         self._is_on = True
         _watched.add(get_ident())
         if is_chained:
-            CALLS.other = _watch
+            current.other = _watch
         else:
             sys.setprofile(_watch)
 
 
 def _end() -> None:
     _watched.discard(get_ident())
-    if sys.getprofile() is CALLS:
-        CALLS.drop(_watch)
+    current: Any = sys.getprofile()
+    if isinstance(current, PassingOn):
+        current.drop(_watch)
     else:
         sys.setprofile(None)
 
 
 _watched: set[int] = set()
 """The threads that are watched."""
+_listeners: list[Listener] = []
+"""Who is told, of the calls that are watched, the innermost last. (One thread captures at a
+time.)"""
 
 
 _is_installed = Event()
@@ -202,7 +217,7 @@ def _on_audit_event(event: str, given: tuple[Any, ...]) -> None:
     if _is_outside_event(event):
         asking = _find_asking(sys._getframe(1))
         if asking is not None:
-            _refuse(_describe_event(event, given), asking)
+            _report(_describe_event(event, given), asking)
 
 
 def _is_outside_event(event: str) -> bool:
@@ -236,14 +251,17 @@ _INNER_EVENTS = frozenset(
 def _enter(what: str) -> None:
     """One of them begins."""
     if threads.is_capturing():
-        asking = _find_asking(sys._getframe(1))
+        entered = sys._getframe(1)
+        asking = _find_asking(entered)
         if asking is not None:
-            _refuse(what, asking)
+            _report(what, asking, entered)
 
 
+ENVIRONMENT = "os.environ ({})"
+"""What is told of a method of it."""
 _WATCHED_FUNCTIONS: dict[Any, str] = {
     **{
-        function: f"os.environ ({name})"
+        function: ENVIRONMENT.format(name)
         for name, function in vars(type(os.environ)).items()
         if isinstance(function, FunctionType) and name != "__init__"
     },
@@ -263,12 +281,12 @@ def _watch(frame: FrameType, event: str, arg: Any) -> None:
     if event == "c_call":
         what = _describe_builtin(arg)
         if what and (asking := _find_asking(frame)) is not None:
-            _refuse(what, asking)
+            _report(what, asking)
     elif frame.f_code is _SEED and event == "call":
         is_shared, is_seeded = frame.f_locals["self"] is _SHARED, frame.f_locals["a"] is not None
         what = "random.seed()" if is_shared else "a random generator without a seed"
         if (is_shared or not is_seeded) and (asking := _find_asking(frame.f_back)) is not None:
-            _refuse(what, asking)
+            _report(what, asking)
 
 
 def _describe_builtin(function: Any) -> str:
@@ -327,7 +345,12 @@ def _find_asking(frame: FrameType | None) -> FrameType | None:
     return asking
 
 
-def _refuse(what: str, asking: FrameType) -> None:
+def _report(what: str, asking: FrameType, entered: FrameType | None = None) -> None:
+    _listeners[-1](what, asking, entered)
+
+
+def refuse(what: str, asking: FrameType, entered: FrameType | None) -> NoReturn:
+    """Raise an error at the line that asks."""
     code = asking.f_code
     raise StrictError(
         f"the module reads or changes what is outside of it: {what}.\n"

@@ -22,7 +22,7 @@ from lostwax.capture.state.unkept_changes import collect_changes
 from lostwax.capture.strict.baked_in import BakedIn, ReadsWatcher
 from lostwax.capture.strict.changes import Before, SideEffect, name_arguments
 from lostwax.capture.strict.lines import find_lines
-from lostwax.capture.strict.outside import ExternalAccessMonitor
+from lostwax.capture.strict.outside import ExternalAccessMonitor, refuse
 from lostwax.errors import StrictError
 from lostwax.ir.diff import find_change
 from lostwax.ir.program import ExportedProgram
@@ -106,7 +106,7 @@ class StrictWatcher(ReadsWatcher):
         tracer = threads.running[-1]
         python = tracer.python
         before = Before(tracer, name_arguments(function, args, kwargs))
-        outside = ExternalAccessMonitor(self._undo)
+        outside = ExternalAccessMonitor(self._undo, refuse)
         python.reach.add_look(outside.look_at)
         outside.look_at_call(function, python.modules)
         try:

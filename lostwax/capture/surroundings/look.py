@@ -303,7 +303,7 @@ class StateLook:
         """Compare the order of a dict's keys: code may iterate over them."""
         if isinstance(names, dict) and len(names) > 1:
             keys = tuple([each if type(each) in _PLAIN else id(each) for each in names])
-            self._add(_join(path, ", its keys,"), WorldEntry("order", None, keys))
+            self._add(_join(path, ", its keys,"), WorldEntry("order", tuple(names), keys))
 
     def _visit_class(self, cls: type) -> None:
         """Visit the attributes of the user's classes, and what their methods read."""

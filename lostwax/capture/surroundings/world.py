@@ -54,8 +54,10 @@ class Surroundings:
         self.unsure = found.unsure
         """What we cannot compare, in words."""
         self.random = found.random
+        self.functions, self.tensors = found.functions, found.tensors
+        """The functions that were read, and the tensors that are no parameters or buffers."""
         self._caches = found.caches
-        self._tensors, self._read = found.tensors, found.data_read
+        self._read = found.data_read
         self._state = [each for each in found.state if each]
         if found.tensors:
             self.entries[_CONSTANTS_SHARE] = WorldEntry("memory", None, self._constant_sharing())
@@ -66,7 +68,7 @@ class Surroundings:
         """Held so that no other object gets their ids or addresses."""
         self._places = ManyPlaces([*found.places, *(each for each in found.state if not each)])
         self._buffers, self._module_classes = found.buffers, list(found.module_classes)
-        self._functions, self._weak = found.functions, found.weak
+        self._weak = found.weak
         self._globals = tuple(zip(*found.globals_read.values(), strict=True)) or ((), ())
         self._objects_before = list(self._objects())
         self._names_before = self._names()
@@ -91,7 +93,7 @@ class Surroundings:
     def _objects(self) -> Iterator[Any]:
         return chain(
             map(dict.get, *self._globals, repeat(MISSING)),
-            chain.from_iterable(map(_CODE, self._functions)),
+            chain.from_iterable(map(_CODE, self.functions)),
         )
 
     def _names(self) -> list[Any]:
@@ -108,7 +110,7 @@ class Surroundings:
         absent = [i for i, each in enumerate(tensors) if each is None]
         gone = [get() is None for _, get in self._weak]
         arrays = list(map(bytes_of, self._buffers))
-        others = [*map(tensor_content, self._tensors), *map(data_of, self._read)]
+        others = [*map(tensor_content, self.tensors), *map(data_of, self._read)]
         classes = [*map(FORWARD, self._module_classes)]
         return [tied, told, absent, gone, arrays, others, self._constant_sharing(), classes]
 
@@ -137,9 +139,9 @@ class Surroundings:
     def _constant_sharing(self) -> list[Any]:
         """Which of the tensors that are no state share memory with state, and how: a capture takes
         them for views of it."""
-        if not self._tensors:
+        if not self.tensors:
             return []
-        storages = [storage_key(each) for each in self._tensors]
+        storages = [storage_key(each) for each in self.tensors]
         wanted = set(storages)
         shown: dict[int, list[tuple[int, torch.Tensor]]] = {}
         for i, each in enumerate(chain.from_iterable(map(dict.values, self._state))):
@@ -147,7 +149,7 @@ class Surroundings:
                 shown.setdefault(at, []).append((i, each))
         return [
             [layout_of(held), *((i, layout_of(t), is_derived(held, t)) for i, t in shown[at])]
-            for held, at in zip(self._tensors, storages, strict=True)
+            for held, at in zip(self.tensors, storages, strict=True)
             if at in shown
         ]
 

@@ -1,0 +1,255 @@
+"""`lostwax.cache`: exports that look into a folder before they capture.
+
+An entry is found in two steps. The request's key is the name of a folder in it. The entries there
+say which functions ran at capture; what these read is looked at once more, and an entry is right if
+all of it is as it was. Must not make a program that an export would not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from lostwax import bytecode, collector
+from lostwax.capture.attempt import Attempt
+from lostwax.capture.python.functions_run import FunctionKeys, function_key
+from lostwax.capture.request import Request, disable_store, enable_store, enter_store
+from lostwax.capture.surroundings.world import Surroundings
+from lostwax.errors import LoadError
+from lostwax.export_cache.entry import Live, read_program, write_program
+from lostwax.export_cache.facts import Facts, digest_facts, find_difference, read_facts
+from lostwax.export_cache.folder import EntryFolder
+from lostwax.export_cache.recording import Recording, record
+from lostwax.export_cache.request_key import find_objection, make_key
+from lostwax.export_cache.spelling import NoTextError
+from lostwax.ir.program import ExportedProgram
+from lostwax.undo.undo import Undo, run_and_undo
+
+_log = logging.getLogger("lostwax.exports")
+
+
+class ExportCache:
+    """Programs in a folder; see `lostwax.cache`."""
+
+    def __init__(self, folder: str | os.PathLike[str], most_bytes: int = 1 << 30) -> None:
+        self._folder = EntryFolder(folder, most_bytes)
+        self._ends: list[Callable[[], None]] = []
+        self.hits = 0
+        """How many exports were read from the folder."""
+        self.misses = 0
+        """How many were captured."""
+        self._why = ""
+
+    def why(self) -> str:
+        """Why the last export was captured, and not kept; "" if it was read from the folder."""
+        return self._why
+
+    def __enter__(self) -> ExportCache:
+        self._ends.append(enter_store(self))
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._ends.pop()()
+
+    def enable(self) -> ExportCache:
+        """From here on, the exports of all threads look into the folder."""
+        enable_store(self)
+        return self
+
+    def disable(self) -> None:
+        """From here on, they do not."""
+        disable_store(self)
+
+    def find_or_make(
+        self, request: Request, attempt: Attempt, make: Callable[[], ExportedProgram]
+    ) -> ExportedProgram:
+        """The program of a request, from the folder if it is there."""
+        self._why = find_objection(request, attempt)
+        found = None
+        search = None
+        if not self._why:
+            try:
+                search = _Search(self._folder, request, make_key(request, attempt))
+                found = search.find()
+            except NoTextError as error:
+                self._why = f"the request has {error}, which another process cannot compare"
+        if found is not None:
+            self.hits += 1
+            return found
+        self.misses += 1
+        if search is None or self._why:
+            return self._say(make())
+        recording = record(make)
+        self._why = "; ".join([*search.reasons, *search.keep(recording)])
+        return self._say(recording.program)
+
+    def _say(self, program: ExportedProgram) -> ExportedProgram:
+        _log.info("captured: %s", self._why)
+        return program
+
+
+class _Search:
+    """Looks for the program of one request."""
+
+    def __init__(self, folder: EntryFolder, request: Request, key: str) -> None:
+        self._folder, self._request, self._key = folder, request, key
+        self.reasons: list[str] = []
+        """Why none was found."""
+
+    def find(self) -> ExportedProgram | None:
+        """The program; None if there is none that is right now."""
+        by_ran: dict[str, list[str]] = {}
+        for name in self._folder.list_names(self._key):
+            by_ran.setdefault(name.partition("-")[0], []).append(name)
+        if not by_ran:
+            self.reasons.append("the first export of its kind")
+        for names in by_ran.values():
+            program = self._find_among(names)
+            if program is not None:
+                return program
+        return None
+
+    def _find_among(self, names: list[str]) -> ExportedProgram | None:
+        """The program of the entry whose functions, the same for all of these, read what they
+        read now."""
+        for name in names:
+            entry = _read_entry(self._folder, self._key, name)
+            if entry is None:
+                self.reasons.append("an entry is damaged")
+                continue
+            world = Surroundings(self._request.mod, entry.depends.ran)
+            facts = read_facts(world, entry.depends.variables)
+            wanted = _name_entry(entry.depends, facts)
+            if wanted not in names:
+                self.reasons.append(find_difference(facts, entry.read_facts()))
+                return None
+            if wanted != name:
+                entry = _read_entry(self._folder, self._key, wanted)
+            if entry is not None and (program := self._read(entry, world)) is not None:
+                self._folder.touch(self._key, wanted)
+                return program
+            self.reasons.append("an entry is damaged")
+            self._folder.remove(self._key, wanted)
+            return None
+        return None
+
+    def _read(self, entry: _KeptProgram, world: Surroundings) -> ExportedProgram | None:
+        def work(undo: Undo) -> ExportedProgram:
+            collector.pause(undo.add)
+            return read_program(entry.program, Live(self._request, world.tensors))
+
+        try:
+            return run_and_undo(work)
+        except LoadError:
+            return None
+
+    def keep(self, recording: Recording) -> Iterator[str]:
+        """Keep the program; why not, if it cannot be kept."""
+        if recording.objections:
+            yield f"it is not kept: {recording.objections[0]}"
+            return
+        try:
+            world = Surroundings(self._request.mod, recording.ran)
+            facts = read_facts(world, recording.variables)
+            _check_all_read(recording.ran, world)
+            program = write_program(recording.program, Live(self._request, world.tensors))
+        except NoTextError as error:
+            yield f"it is not kept: {error}"
+            return
+        depends = _Dependencies(recording.ran, recording.variables)
+        parts = _write_entry(depends, facts, program)
+        reason = self._folder.write(self._key, _name_entry(depends, facts), parts)
+        if reason:
+            yield f"it is not kept: {reason}"
+
+
+def _check_all_read(ran: FunctionKeys, world: Surroundings) -> None:
+    """Raise `NoTextError` if a function has run to which nothing leads that we look at."""
+    known = {
+        function_key(code)
+        for function in world.functions
+        for code in bytecode.nested_codes(function.__code__)
+    }
+    for file, line, name in sorted(ran - known):
+        raise NoTextError(f"{name} at {file}:{line} runs, and nothing leads to it")
+
+
+# ------------------------------------------------------------------------------------------ entries
+
+
+class _Dependencies(NamedTuple):
+    """What says where to look for all that a program depends on."""
+
+    ran: FunctionKeys
+    """The functions that have run."""
+    variables: frozenset[str]
+    """Those of the environment that they have read."""
+
+    def to_json(self) -> bytes:
+        return json.dumps([sorted(self.ran), sorted(self.variables)]).encode()
+
+
+def _read_dependencies(given: bytes) -> _Dependencies:
+    ran, variables = json.loads(given)
+    keys = frozenset((str(file), int(line), str(name)) for file, line, name in ran)
+    return _Dependencies(keys, frozenset(map(str, variables)))
+
+
+class _KeptProgram(NamedTuple):
+    """An entry as it was read."""
+
+    depends: _Dependencies
+    program: bytes
+    facts: bytes
+
+    def read_facts(self) -> Facts:
+        return dict(json.loads(self.facts))
+
+
+def _name_entry(depends: _Dependencies, facts: Facts) -> str:
+    return f"{_digest(depends.to_json())[:16].decode()}-{digest_facts(facts)}"
+
+
+def _write_entry(depends: _Dependencies, facts: Facts, program: bytes) -> list[bytes]:
+    """Three lines, the digest of them before."""
+    lines = b"%b\n%b\n%b\n" % (depends.to_json(), program, json.dumps(facts).encode())
+    return [b"%b\n" % _digest(lines), lines]
+
+
+def _digest(data: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).hexdigest().encode()
+
+
+def _read_entry(folder: EntryFolder, key: str, name: str) -> _KeptProgram | None:
+    """An entry; None, and it is removed, if it is damaged."""
+    data = folder.read(key, name)
+    if data is None:
+        return None
+    digest, _, rest = data.partition(b"\n")
+    lines = rest.split(b"\n")
+    if digest == _digest(rest) and len(lines) == 4:
+        with suppress(TypeError, ValueError):
+            return _KeptProgram(_read_dependencies(lines[0]), lines[1], lines[2])
+    folder.remove(key, name)
+    return None
+
+
+def cache(folder: str | os.PathLike[str], *, most_bytes: int = 1 << 30) -> ExportCache:
+    """Exports that look into a folder before they capture: `with lostwax.cache("exports"): ...`.
+
+    What `lostwax.export` captures inside of the block is kept in `folder`, without its weights, and
+    found again by a later export, in this process or another one, if all that the capture has read
+    is as it was: the code that ran, what it finds in attributes, globals and closures, the types of
+    the example, the options, the settings of torch, the versions. Then the program is the one that
+    an export would make, bound to the module's own tensors. What cannot be compared is not kept;
+    `why()` says so. Several processes may share a folder. It has at most `most_bytes` bytes; what
+    was used longest ago goes first. `enable()` is for all threads and without a block, until
+    `disable()`. Nothing that is read is executed; but who may write to the folder decides which
+    programs are found.
+    """
+    return ExportCache(folder, most_bytes)

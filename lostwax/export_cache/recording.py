@@ -1,0 +1,114 @@
+"""Watches an export, for what its program depends on: the user's functions that run, what is read
+outside of Python (clocks, files, the environment), and the warnings.
+
+Must not decide whether a program is kept.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any, NamedTuple, TypeVar
+
+from lostwax.capture import threads
+from lostwax.capture.heap.hidden import PassingOn
+from lostwax.capture.python.functions_run import FunctionKeys, function_key, let_watch
+from lostwax.capture.strict.outside import ENVIRONMENT, ExternalAccessMonitor
+from lostwax.ir.program import ExportedProgram
+from lostwax.location import Location, hear_warnings, is_user_code
+from lostwax.undo.undo import Undo, run_and_undo
+
+T = TypeVar("T")
+_READS_VARIABLE = ENVIRONMENT.format("__getitem__")
+
+
+class Recording(NamedTuple):
+    """An export that was watched."""
+
+    program: ExportedProgram
+    ran: FunctionKeys
+    """The user's functions that have run."""
+    variables: frozenset[str]
+    """Those of the environment that were read."""
+    objections: list[str]
+    """What speaks against keeping the program, in words."""
+
+
+def record(make: Callable[[], ExportedProgram]) -> Recording:
+    """Make a program, and watch what runs meanwhile."""
+    watchers: list[_RunsWatcher] = []
+
+    def work(undo: Undo) -> ExportedProgram:
+        watchers.append(_RunsWatcher(undo))
+        let_watch(watchers[0], undo)
+        return make()
+
+    with hear_warnings() as heard:
+        program = run_and_undo(work)
+    codes = filter(is_user_code, watchers[0].codes)
+    told = [f"it warns: {text.splitlines()[0]}" for text in heard]
+    ran, variables = frozenset(map(function_key, codes)), frozenset(watchers[0].variables)
+    return Recording(program, ran, variables, [*watchers[0].told, *told])
+
+
+class _RunsWatcher:
+    """Runs around the call that a capture makes of the module."""
+
+    def __init__(self, undo: Undo) -> None:
+        self._undo = undo
+        self.codes: set[CodeType] = set()
+        self.told: list[str] = []
+        self.variables: set[str] = set()
+
+    def call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        if sys.getprofile() is not None:
+            self.told.append("a profiler watches this thread, and Python has room for one")
+            return function(*args, **kwargs)
+        python = threads.running[-1].python
+        notes = _CallNotes(self.codes)
+        try:
+            sys.setprofile(notes)
+            outside = ExternalAccessMonitor(self._undo, self._tell)
+            python.reach.add_look(outside.look_at)
+            outside.look_at_call(function, python.modules)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                outside.end()
+        finally:
+            sys.setprofile(None)
+
+    def _tell(self, what: str, asking: FrameType, entered: FrameType | None) -> None:
+        if entered is not None and what == _READS_VARIABLE:
+            self.variables.add(str(entered.f_locals["key"]))
+        else:
+            code = asking.f_code
+            where = Location(code.co_filename, asking.f_lineno, code.co_name)
+            self.told.append(
+                f"the module reads or changes what is outside of it: {what} at {where}"
+            )
+
+
+_IMPORTING = "<frozen importlib"
+"""How the files of Python's code that imports modules begin."""
+
+
+class _CallNotes(PassingOn):
+    """Notes the code that runs, but not that of modules which are imported meanwhile."""
+
+    def __init__(self, codes: set[CodeType]) -> None:
+        self._codes = codes
+        self._importing: FrameType | None = None
+
+    def __call__(self, frame: FrameType, event: str, given: Any) -> None:
+        if self._importing is not None:
+            if event == "return" and frame is self._importing:
+                self._importing = None
+        elif event == "call":
+            if frame.f_code.co_filename.startswith(_IMPORTING):
+                self._importing = frame
+            else:
+                self._codes.add(frame.f_code)
+        if self.other is not None:
+            self.other(frame, event, given)

@@ -1,0 +1,115 @@
+"""Whatever is in the folder, nothing worse happens than an export."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from typing import Any
+
+import torch
+
+from lostwax import cache
+from lostwax.export_cache.cache import _digest
+from tests.export_cache.exports import X, add, captures, entries
+from tests.fresh import run_python
+
+
+def test_damaged_files_are_misses(kept):
+    assert captures(kept, add, (X, X))
+    (file,) = entries(kept)
+    whole = file.read_bytes()
+    generator = random.Random(0)
+    for i in range(60):
+        damaged = bytearray(whole)
+        if i % 3 == 0:
+            del damaged[generator.randrange(len(whole)) :]
+        else:
+            damaged[generator.randrange(len(whole))] = generator.randrange(256)
+        if damaged == whole:
+            continue
+        file.write_bytes(damaged)
+        assert captures(kept, add, (X, X))
+    file.write_bytes(b"")
+    assert captures(kept, add, (X, X))
+    assert not captures(kept, add, (X, X))
+
+
+def test_a_forged_entry_is_no_program(kept):
+    """Its digest is right, and its program is not."""
+    assert captures(kept, add, (X, X))
+    (file,) = entries(kept)
+    whole = file.read_bytes()
+    _, depends, program, facts = whole.splitlines()
+    for forged in (b"{}", b"[]", b"", program.replace(b"aten.add", b"aten.nothing"),
+                   program.replace(b'"as_tensor"', b'"as_graph"'), b"[" * 100_000):  # fmt: skip
+        lines = b"%b\n%b\n%b\n" % (depends, forged, facts)
+        file.write_bytes(_digest(lines) + b"\n" + lines)
+        assert captures(kept, add, (X, X)), forged[:80]
+        assert "damaged" in kept.why()
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    kept = cache(file / "folder")
+    assert captures(kept, add, (X, X))
+    assert "cannot be written" in kept.why()
+
+
+def test_a_full_folder_drops_what_was_used_longest_ago(tmp_path):
+    def make(n: int) -> Any:
+        return lambda x: x + n
+
+    kept = cache(tmp_path, most_bytes=20_000)
+    for n in range(12):
+        assert captures(kept, make(n), (X,))
+        assert not captures(kept, make(0), (X,))  # it is used
+        assert sum(each.stat().st_size for each in entries(kept)) <= 20_000
+    assert captures(kept, make(1), (X,))
+    assert not captures(kept, make(1), (X,))
+
+
+def test_a_program_that_is_larger_than_the_folder(tmp_path):
+    kept = cache(tmp_path, most_bytes=100)
+    assert captures(kept, add, (X, X))
+    assert "100 bytes" in kept.why()
+    assert not entries(kept)
+
+
+PROCESS = """
+import torch, lostwax
+from tests.export_cache.exports import entries, Net, Small, X
+torch.manual_seed(0)
+with lostwax.cache({folder!r}) as kept:
+    for each in (Net(), Small()):
+        lostwax.export(each, (torch.zeros(2, 4),))
+        print(kept.why() or "found")
+"""
+
+
+def test_another_process_finds_it(tmp_path):
+    code = PROCESS.format(folder=str(tmp_path))
+    first, second = (run_python(code, PYTHONHASHSEED=seed).stdout.split("\n") for seed in "12")
+    assert first[:2] == ["the first export of its kind"] * 2
+    assert second[:2] == ["found", "found"]
+
+
+def test_processes_side_by_side(tmp_path):
+    code = PROCESS.format(folder=str(tmp_path))
+    running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+    assert [each.wait() for each in running] == [0, 0]
+    assert len(entries(cache(tmp_path))) == 2
+    assert not [*tmp_path.rglob(".draft*")]
+
+
+def test_other_versions(kept, monkeypatch):
+    from lostwax.export_cache import request_key
+
+    assert captures(kept, add, (X, X))
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    request_key.read_versions.cache_clear()
+    assert captures(kept, add, (X, X))
+    monkeypatch.undo()
+    request_key.read_versions.cache_clear()
+    assert not captures(kept, add, (X, X))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -73,6 +74,21 @@ class Llama(nn.Module):
         return logits
 
 
+class Sorting(nn.Module):
+    """Has statistics in both stages, and the second one needs indices of the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(9, 4)
+        self.norm1, self.norm2 = nn.BatchNorm1d(5), nn.BatchNorm1d(5)
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        order = tokens.argsort(-1)[..., None].expand(-1, -1, 4)
+        y = self.norm2(self.linear(self.norm1(self.words(tokens))))
+        return torch.gather(y, 1, order)
+
+
 Inputs = Callable[[], torch.Tensor]
 MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs, str]] = {
     "mlp": (MLP, lambda: torch.randn(BATCH, 6), "layers"),
@@ -129,6 +145,49 @@ def check_backward(name: str, rank: int) -> None:
         )
 
 
+def find_stage_args(stages: Stages, values: Any) -> list[dict[str, Any]]:
+    """What `PipelineStage` is told of each stage: found by a call of all of them, on copies."""
+    found = []
+    for stage in stages:
+        returned = deepcopy(stage.module())(*values)
+        returned = returned if isinstance(returned, tuple) else (returned,)
+        sides = {"input_args": values, "output_args": returned}
+        found.append({name: tuple(map(describe, side)) for name, side in sides.items()})
+        values = returned
+    return found
+
+
+def describe(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to("meta").requires_grad_(tensor.requires_grad)
+
+
+def check_told(rank: int) -> None:
+    """Statistics and indices: the stages are told what they get, and not run to find it out."""
+    if rank > 1:
+        return
+    torch.manual_seed(0)
+    module, tokens = Sorting(), torch.randint(0, 9, (BATCH, 5))
+    target = torch.randn(BATCH, 5, 4)
+    program = lostwax.export(deepcopy(module), (tokens[:2],), dynamic_shapes=OPEN)
+    stages = lostwax.split(program, at=["linear"])
+    told, part = find_stage_args(stages, (tokens[:2],)), stages[rank].module()
+    stage = PipelineStage(part, rank, 2, CPU, group=PAIR, **told[rank])
+    schedule, losses = Schedule1F1B(stage, PARTS, loss_fn=F.mse_loss), list[Any]()
+    if rank:
+        schedule.step(target=target, losses=losses)
+    else:
+        schedule.step(tokens)
+    pairs = zip(tokens.chunk(PARTS), target.chunk(PARTS), strict=True)
+    wanted = [F.mse_loss(module(x), y) for x, y in pairs]
+    (sum(wanted) / PARTS).backward()  # type: ignore[union-attr]
+    if rank:
+        torch.testing.assert_close(losses, wanted)
+    for name, parameter in part.named_parameters():
+        torch.testing.assert_close(parameter.grad, module.get_parameter(name).grad)
+    for name, buffer in part.named_buffers():
+        torch.testing.assert_close(buffer, module.get_buffer(name))
+
+
 def check_file(rank: int) -> None:
     """Each process loads its own file."""
     module, _, stages = cut("mlp")
@@ -138,10 +197,18 @@ def check_file(rank: int) -> None:
     assert set(lostwax.load(file).state_dict) < set(module.state_dict())
 
 
+PAIR: Any = None
+"""Two of the processes."""
+
+
 def make_cases(rank: int) -> dict[str, Callable[[], None]]:
+    global PAIR
+    if dist.is_initialized():
+        PAIR = dist.new_group([0, 1])
     return {
         **{f"forward of {name}": partial(check_forward, name, rank) for name in MODELS},
         **{f"backward of {name}": partial(check_backward, name, rank) for name in MODELS},
+        "statistics and indices": partial(check_told, rank),
         "file": partial(check_file, rank),
     }
 

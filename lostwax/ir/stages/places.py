@@ -4,8 +4,9 @@ module. Must not decide what a stage consists of, nor change the program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from torch.fx import GraphModule, Node
 
@@ -20,13 +21,19 @@ Calls = Mapping[str, Sequence[Node]]
 """By the path of a module, the first node of each of its calls."""
 
 
-def find_starts(program: ExportedProgram, at: Sequence[str]) -> list[Node]:
-    """The first node of each stage but the first, in order."""
-    if isinstance(at, str) or not at or not all(isinstance(path, str) for path in at):
+def read_paths(at: Any) -> list[str]:
+    """The modules that a caller names."""
+    paths = [*at] if isinstance(at, Iterable) and not isinstance(at, str) else []
+    if not paths or not all(isinstance(path, str) for path in paths):
         raise SplitError.here(
             f"at= is {at!r}, and takes a list of the modules with which stages begin",
             instead='at=["layers.4"], for two stages',
         )
+    return paths
+
+
+def find_starts(program: ExportedProgram, at: Sequence[str]) -> list[Node]:
+    """The first node of each stage but the first, in order."""
     calls = _find_calls(program)
     starts = [_find_start(program, path, calls) for path in at]
     _check_order(program, at, starts)
@@ -47,18 +54,18 @@ def _find_calls(program: ExportedProgram) -> dict[str, list[Node]]:
 
 
 def _find_start(program: ExportedProgram, path: str, calls: Calls) -> Node:
-    name, _, number = path.partition("@")
+    name, mark, number = path.partition("@")
     found = calls.get(name)
     if found is None:
         raise _explain_unknown(program, name, calls)
-    if not number and len(found) > 1:
+    if not mark and len(found) > 1:
         ways = ", ".join(f'"{name}@{i}"' for i in range(len(found)))
         raise SplitError.here(
             f"the module {name!r} is called {len(found)} times",
             why="a stage begins with one of its calls",
             instead=f"say which, at=[...] with one of {ways}",
         )
-    if number and not (number.isdigit() and int(number) < len(found)):
+    if mark and not (number.isdecimal() and int(number) < len(found)):
         raise SplitError.here(
             f"the module {name!r} has no call {number!r}; it is called {len(found)} times",
             why="calls are counted from 0",

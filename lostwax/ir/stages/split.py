@@ -33,7 +33,7 @@ from lostwax.ir.run.conditions.answers import ONE
 from lostwax.ir.signature import ExportGraphSignature, InputKind, OutputKind
 from lostwax.ir.stages.needs import Needs
 from lostwax.ir.stages.parts import StageWriter
-from lostwax.ir.stages.places import find_starts
+from lostwax.ir.stages.places import find_starts, read_paths
 from lostwax.ir.text import type_text
 from lostwax.sym import Expr
 
@@ -87,7 +87,8 @@ def split(program: ExportedProgram, at: Sequence[str]) -> Stages:
     """
     check_is_program(program, "split")
     _refuse(program)
-    needs = Needs(program, find_starts(program, at))
+    paths = read_paths(at)
+    needs = Needs(program, find_starts(program, paths))
     programs = []
     for index in range(needs.count):
         made = _make_stage(program, needs, index)
@@ -98,7 +99,7 @@ def split(program: ExportedProgram, at: Sequence[str]) -> Stages:
         for node, spec in needs.specs.items()
         if spec.kind is InputKind.PARAMETER
     }
-    return Stages(programs, at, {name: i for name, i in shared.items() if len(i) > 1})
+    return Stages(programs, paths, {name: i for name, i in shared.items() if len(i) > 1})
 
 
 def _refuse(program: ExportedProgram) -> None:

@@ -280,6 +280,10 @@ def refuse(module: Any, args: tuple[Any, ...], at: Any, **more: Any) -> str:
         ("layers.1", 'at=["layers.4"], for two stages'),
         ([], "takes a list of the modules"),
         ([3], "takes a list of the modules"),
+        (3, "at= is 3, and takes a list of the modules"),
+        (None, "takes a list of the modules"),
+        (["layers.1@"], "has no call ''; it is called 1 times"),
+        (["layers.1@²"], "has no call '²'"),
         (["layers.2", "layers.1"], "at=['layers.1', 'layers.2']"),
         (["layers.1", "layers.1"], "begin with the same operator, 'view_2'"),
         (["embed"], "'embed' is where the program begins"),
@@ -291,6 +295,13 @@ def test_paths_that_are_refused(at: Any, said: str) -> None:
     message = refuse(Rope(), (tokens(),), at)
     assert said in message, message
     assert "test_split.py" in message
+
+
+def test_paths_may_come_one_after_the_other() -> None:
+    program = lostwax.export(Rope(), (tokens(),))
+    stages = lostwax.split(program, (f"layers.{i}" for i in (1, 2)))  # type: ignore[arg-type]
+    assert stages.at == ("layers.1", "layers.2")
+    assert len(stages) == 3
 
 
 def test_a_module_that_is_called_twice() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,6 +119,89 @@ def test_gradients_go_through_stages() -> None:
     assert len(found) == len(wanted)
     for name, parameter in found:
         torch.testing.assert_close(parameter.grad, wanted[name].grad)
+
+
+class Layers(nn.Module):
+    """Three linear layers, called as a test says."""
+
+    def __init__(self, run: Callable[..., Any]) -> None:
+        super().__init__()
+        self.layers, self.run = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)]), run
+
+    def forward(self, x: Tensor) -> Any:
+        return self.run(x, *self.layers)
+
+
+def run_frozen(x: Tensor, one: Any, two: Any, three: Any) -> Any:
+    with torch.no_grad():
+        a = one(x)
+    return two(a) + three(x)
+
+
+def run_detached(x: Tensor, one: Any, two: Any, three: Any) -> Any:
+    a = one(x)
+    return two(a.detach()) + three(a)
+
+
+def run_masked(x: Tensor, one: Any, two: Any, three: Any) -> Any:
+    mask = x > 0
+    return three(two(one(x).masked_fill(mask, 0))).masked_fill(~mask, 1)
+
+
+def run_early(x: Tensor, one: Any, two: Any, three: Any) -> Any:
+    a = one(x)
+    return {"a": a, "x": x, "n": x.shape[0], "none": None, "y": three(two(a))}
+
+
+def run_branches(x: Tensor, one: Any, two: Any, three: Any) -> Any:
+    y = one(x)
+    y = three(y) if y.sum() > 0 else y - 1
+    y = two(y)
+    return three(y) * 2 if y.sum() > 0 else y - 2
+
+
+def run_in_lists(x: Tensor, one: Any, two: Any, three: Any) -> Any:
+    parts = [one(each) for each in (x, x + 1)]
+    return [two(each) for each in parts], three(parts[0]).t()
+
+
+@pytest.mark.parametrize(
+    ("run", "start"),
+    [
+        (run_frozen, "layers.1"),
+        (run_detached, "layers.1"),
+        (run_masked, "layers.1"),
+        (run_early, "layers.1"),
+        (run_branches, "layers.1"),
+        (run_in_lists, "layers.1@0"),
+    ],
+)
+def test_gradients_are_those_of_the_whole(run: Callable[..., Any], start: str) -> None:
+    torch.manual_seed(0)
+    module, x = Layers(run), torch.randn(3, 4)
+    for sign in (1, -1):
+        stages = check(module, (x * sign,), [start], [(-x * sign,)])
+        parts = [stage.module() for stage in stages]
+        module.zero_grad()
+        for way in (run_stages(parts_of(parts), x), module(x)):
+            sum(t.square().sum() for t in leaves_of(way) if t.requires_grad).backward()
+        found: dict[str, Tensor] = {}
+        for part in parts:
+            for name, each in part.named_parameters():
+                if each.grad is not None:
+                    found[name] = found.get(name, torch.zeros(())) + each.grad
+        for name, each in module.named_parameters():
+            wanted = torch.zeros_like(each) if each.grad is None else each.grad
+            torch.testing.assert_close(found.get(name, torch.zeros_like(each)), wanted)
+
+
+def leaves_of(value: Any) -> list[Tensor]:
+    return [t for t in torch.utils._pytree.tree_leaves(value) if isinstance(t, Tensor)]
+
+
+def parts_of(modules: Sequence[Any]) -> list[Any]:
+    """Modules that were made once, for `run_stages`."""
+    return [SimpleNamespace(module=lambda m=m: m) for m in modules]
 
 
 def test_the_call_of_the_first_and_the_result_of_the_last_are_the_program_s() -> None:

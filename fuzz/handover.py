@@ -36,6 +36,7 @@ from unittest.mock import patch
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
+from torch._higher_order_ops.cond import cond_op
 from torch._higher_order_ops.while_loop import while_loop_op
 from torch.export.pt2_archive._package import load_pt2
 
@@ -204,6 +205,10 @@ class Handed:
             tensor.data.copy_(value)
             if not (tensor.is_leaf or tensor._is_view()):  # calls have left it a history
                 tensor.detach_()
+        for held in (self.program.state_dict, self.program.constants):
+            for name, value in held.items():
+                if isinstance(value, Tensor) and not value.is_leaf:  # views cannot be detached
+                    held[name] = value.detach()
 
 
 def _save_and_load(made: Any) -> Any:
@@ -309,11 +314,11 @@ def tell_way_back(program: Any, made: Any) -> str:
 
 _KNOWN = re.compile(
     r"^ranges\.u\d+: .*None|\.val: \(<class '(int|bool|float)'>, .* / \(<class 'torch\.Sym"
-    r"|\.val: .*\b(min|max)\(1, "
+    r"|\.val: .*\b(min|max)\(1, |^:output\.val: .*torch\.Sym"
 )
 """What torch knows better: its environment reads the checks of a graph, and has limits of a symbol
 that is equal to another. And what it takes for known: sizes are positive, so `max(1, size)` is the
-size to it."""
+size to it. Results are compared where they are computed."""
 _STATE = ("state.", "constants.", "examples")
 """Of state that shares memory, each hand-over has its own copies."""
 
@@ -427,7 +432,10 @@ def _explain_gradients(name: str, made: Any, case: Case, ours: list[Told]) -> st
         return _compare(ours, ours, found, frozenset())[0] in ("right", "lenient")
 
     loops = _Loops()
-    with patch.object(type(while_loop_op), "__call__", loops):
+    with (
+        patch.object(type(while_loop_op), "__call__", loops),
+        patch.object(type(cond_op), "__call__", _choose),
+    ):
         if is_ours(CONSUMERS[name](made)) and loops.differing:
             return (
                 "gradients of a while_loop that does not run once, or of what its body closes over"
@@ -443,6 +451,11 @@ def _explain_gradients(name: str, made: Any, case: Case, ours: list[Told]) -> st
 
 
 aten = torch.ops.aten
+
+
+def _choose(cond: Any, test: Any, true: Any, false: Any, given: Any = ()) -> Any:
+    """`cond` by Python."""
+    return (true if test else false)(*given)
 
 
 class _Loops:

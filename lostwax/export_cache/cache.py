@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
@@ -75,7 +76,7 @@ class ExportCache:
         if not self._why:
             try:
                 search = _Search(self._folder, request, make_key(request, attempt))
-                found = search.find()
+                found = run_and_undo(search.find)
             except NoTextError as error:
                 self._why = f"the request has {error}, which another process cannot compare"
         if found is not None:
@@ -101,8 +102,9 @@ class _Search:
         self.reasons: list[str] = []
         """Why none was found."""
 
-    def find(self) -> ExportedProgram | None:
+    def find(self, undo: Undo) -> ExportedProgram | None:
         """The program; None if there is none that is right now."""
+        collector.pause(undo.add)
         by_ran: dict[str, list[str]] = {}
         for name in self._folder.list_names(self._key):
             by_ran.setdefault(name.partition("-")[0], []).append(name)
@@ -139,12 +141,8 @@ class _Search:
         return None
 
     def _read(self, entry: _KeptProgram, world: Surroundings) -> ExportedProgram | None:
-        def work(undo: Undo) -> ExportedProgram:
-            collector.pause(undo.add)
-            return read_program(entry.program, Live(self._request, world.tensors))
-
         try:
-            return run_and_undo(work)
+            return read_program(entry.program, Live(self._request, world.tensors))
         except LoadError:
             return None
 
@@ -218,7 +216,12 @@ def _name_entry(depends: _Dependencies, facts: Facts) -> str:
 def _write_entry(depends: _Dependencies, facts: Facts, program: bytes) -> list[bytes]:
     """Three lines, the digest of them before."""
     lines = b"%b\n%b\n%b\n" % (depends.to_json(), program, json.dumps(facts).encode())
-    return [b"%b\n" % _digest(lines), lines]
+    return [b"%b\n" % _check_sum(lines), lines]
+
+
+def _check_sum(lines: bytes) -> bytes:
+    """Tells damage; who forges an entry can compute it, too."""
+    return b"%08x" % zlib.crc32(lines)
 
 
 def _digest(data: bytes | memoryview) -> bytes:
@@ -232,7 +235,7 @@ def _read_entry(folder: EntryFolder, key: str, name: str) -> _KeptProgram | None
         return None
     digest, _, rest = data.partition(b"\n")
     lines = rest.split(b"\n")
-    if digest == _digest(rest) and len(lines) == 4:
+    if digest == _check_sum(rest) and len(lines) == 4:
         with suppress(TypeError, ValueError):
             return _KeptProgram(_read_dependencies(lines[0]), lines[1], lines[2])
     folder.remove(key, name)

@@ -76,8 +76,10 @@ def write_program(program: ExportedProgram, live: Live) -> bytes:
         records = encode(program)
     except SaveError as error:
         raise NoTextError(f"the program: {str(error).splitlines()[0]}") from None
+    texts: dict[str, int] = {}
     given = {
-        "program": records,
+        "program": _fold_texts(records, texts),
+        "texts": list(texts),
         "state": {name: live.place(name, t) for name, t in program.state_dict.items()},
         "constants": {name: live.place(name, t) for name, t in program.constants.items()},
     }
@@ -93,7 +95,8 @@ def read_program(written: bytes | memoryview, live: Live) -> ExportedProgram:
         given = json.loads(bytes(written))
         state = _bind(given["state"], live)
         constants = _bind(given["constants"], live)
-    except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        _unfold_texts(given["program"], given["texts"])
+    except _FAULTS as error:
         raise LoadError(f"the entry is damaged: {error}") from None
     program = decode(given["program"], state, constants, "the program")
     request = live.request
@@ -102,6 +105,32 @@ def read_program(written: bytes | memoryview, live: Live) -> ExportedProgram:
     if program.root_signature is not None:
         program.root_signature.original = read_declared(forward_of(request.mod))
     return program
+
+
+_FAULTS = (AttributeError, LookupError, TypeError, ValueError, RuntimeError)
+_LONG = ("stack_trace", "nn_module_stack")
+"""Texts that many nodes have in common: an entry has each once."""
+
+
+def _fold_texts(records: Json, texts: dict[str, int]) -> Json:
+    """The records with numbers for texts of nodes."""
+    module = records["graph_module"]
+    nodes = [_fold_node(node, texts) for node in module["graph"]["nodes"]]
+    return {**records, "graph_module": {**module, "graph": {**module["graph"], "nodes": nodes}}}
+
+
+def _fold_node(node: Json, texts: dict[str, int]) -> Json:
+    told = node["metadata"]
+    folded = {key: texts.setdefault(told[key], len(texts)) for key in _LONG if key in told}
+    return {**node, "metadata": {**told, **folded}}
+
+
+def _unfold_texts(records: Json, texts: list[str]) -> None:
+    for node in records["graph_module"]["graph"]["nodes"]:
+        told = node["metadata"]
+        for key in _LONG:
+            if key in told:
+                told[key] = str(texts[told[key]])
 
 
 def _bind(places: Mapping[str, Json], live: Live) -> dict[str, Any]:

@@ -37,6 +37,8 @@ def read_facts(world: Surroundings, variables: Iterable[str]) -> Facts:
     numbers = TensorNumbers()
     entries = world.entries.items()
     facts = {p: _read_fact(p, e, numbers) for p, e in entries if not p.startswith(_ENVIRONMENT)}
+    if ADDRESS.search("\n".join(facts)):
+        raise NoTextError(next(f"{p}: an address" for p in facts if ADDRESS.search(p)))
     return facts | {f"{_ENVIRONMENT}[{each!r}]": repr(os.environ.get(each)) for each in variables}
 
 
@@ -77,8 +79,6 @@ def find_difference(facts: Mapping[str, str], before: Mapping[str, str]) -> str:
 
 def _read_fact(path: str, entry: WorldEntry, numbers: TensorNumbers) -> str:
     try:
-        if ADDRESS.search(path):
-            raise NoTextError("it is found by an address")
         return f"{entry.kind} {_READERS[entry.kind](entry, numbers)}"
     except NoTextError as error:
         raise NoTextError(f"{path}: {error}") from None

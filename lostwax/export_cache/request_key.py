@@ -7,6 +7,7 @@ tensors, the options, how torch is set, versions. Must not read weights.
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -84,13 +85,18 @@ def _list_parts(request: Request, attempt: Attempt) -> Iterator[str]:
 def read_versions() -> str:
     """Of Python, torch and lostwax. That of lostwax is when each of its files was written: a
     version in development has many."""
-    folder = Path(__file__).parent.parent
-    own = hashlib.blake2b(digest_size=16)
-    for path in sorted(folder.rglob("*.py")):
-        told = path.stat()
-        own.update(f"{path.relative_to(folder)} {told.st_size} {told.st_mtime_ns}\n".encode())
+    files = sorted(_list_files(str(Path(__file__).parent.parent), ""))
+    own = hashlib.blake2b(repr(files).encode(), digest_size=16)
     torchs = torch.__version__, torch.version.git_version
     return repr((sys.version, sys.byteorder, *map(str, torchs), own.hexdigest()))
+
+
+def _list_files(folder: str, path: str) -> Iterator[tuple[str, int, int]]:
+    for each in os.scandir(folder):
+        if each.is_dir():
+            yield from _list_files(each.path, f"{path}/{each.name}")
+        elif each.name.endswith(".py"):
+            yield f"{path}/{each.name}", each.stat().st_size, each.stat().st_mtime_ns
 
 
 def read_flags() -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from enum import Enum
@@ -61,7 +62,12 @@ def spell_plain(value: Any) -> str:
 
 def spell_class(cls: type) -> str:
     """The names of a class and of its bases: what is in them is looked at elsewhere."""
+    if cls in _COMMON:
+        return cls.__qualname__
     return " ".join([f"{each.__module__}.{each.__qualname__}" for each in cls.__mro__])
+
+
+_COMMON = frozenset((OrderedDict, dict, list, set, tuple, torch.Tensor, torch.nn.Parameter))
 
 
 @cached_by_identity(50_000)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from lostwax import cache
-from lostwax.export_cache.cache import _digest
+from lostwax.export_cache.cache import _check_sum
 from tests.export_cache.exports import X, add, captures, entries
 from tests.fresh import run_python
 
@@ -44,7 +44,7 @@ def test_a_forged_entry_is_no_program(kept):
     for forged in (b"{}", b"[]", b"", program.replace(b"aten.add", b"aten.nothing"),
                    program.replace(b'"as_tensor"', b'"as_graph"'), b"[" * 100_000):  # fmt: skip
         lines = b"%b\n%b\n%b\n" % (depends, forged, facts)
-        file.write_bytes(_digest(lines) + b"\n" + lines)
+        file.write_bytes(_check_sum(lines) + b"\n" + lines)
         assert captures(kept, add, (X, X)), forged[:80]
         assert "damaged" in kept.why()
 

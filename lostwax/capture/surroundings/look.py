@@ -43,7 +43,13 @@ from lostwax.capture.heap.edges import (
 )
 from lostwax.capture.heap.functions import reachable_functions, unwrap
 from lostwax.capture.heap.hidden import CLASS, Fixed, OpaqueState
-from lostwax.capture.heap.holders import MISSING, ClassAttributes, has_items, items
+from lostwax.capture.heap.holders import (
+    CONTAINERS,
+    MISSING,
+    ClassAttributes,
+    has_items,
+    items,
+)
 from lostwax.capture.python.functions_run import FunctionKeys
 from lostwax.capture.state.root_module import find_root_module
 from lostwax.capture.surroundings.tensor_places import TYPE, data_of, tensor_content
@@ -150,6 +156,10 @@ class StateLook:
         if cls in _PLAIN:
             same = repr(value) if cls in (float, complex) else value
             self._add(path, WorldEntry("value", value, (cls, same)))
+        elif cls in CONTAINERS and not value:  # most are a module's hooks
+            self._add(path, WorldEntry("kind", value, cls))
+            if self._is_new(value):
+                self.places.append(value)
         elif (visit := _VISITORS[cls]) is not None:
             visit(self, path, value)
         elif STREAMS[cls]:

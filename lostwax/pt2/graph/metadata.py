@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from lostwax.cache import cached
 from lostwax.errors import LoadError, SaveError
 from lostwax.ir.graph.handles import HANDLE, REASONS
 from lostwax.ir.graph.lookup import WHOLE
@@ -110,6 +111,12 @@ def read_custom(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _module_stack(text: str) -> dict[str, tuple[str, str]]:
+    """A dict of its own: many nodes have the same text."""
+    return dict(_read_module_stack(text))
+
+
+@cached(1000)
+def _read_module_stack(text: str) -> dict[str, tuple[str, str]]:
     stack = {}
     for part in text.split(";"):
         fields = _OUTER_COMMA.split(part)

@@ -197,6 +197,8 @@ _STDLIB = str(Path(linecache.__file__).parent) + "/"
 
 PASSING_ON = {__file__}
 """The files of lostwax that only pass a question on: the one who asks is whoever calls them."""
+STANDING_IN = set[str]()
+"""The files of lostwax with functions of Python's, written in Python: they ask as the user's do."""
 
 
 def asking_frame() -> FrameType:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator, Sequence
+from types import CodeType, FrameType
 from typing import Any, Self
 
 from lostwax.errors.base import LostwaxError
@@ -68,10 +71,23 @@ class DataDependentError(LostwaxError, RuntimeError):
     about: Any = None
     """What is asked: a condition or a number (`sym`)."""
 
+    asked_by: Sequence[CodeType] = ()
+    """The functions that run then, outermost first. (C may drop an error's traceback.)"""
+
     def ask(self, about: Any = None) -> Self:
         """Mark the error as a question of Python's control flow, about a value; return it."""
         self.is_question, self.about = True, about
+        self.asked_by = [*_list_codes()]
         return self
+
+
+def _list_codes() -> Iterator[CodeType]:
+    frame: FrameType | None = sys._getframe(2)
+    found = list[CodeType]()
+    while frame is not None:
+        found.append(frame.f_code)
+        frame = frame.f_back
+    return reversed(found)
 
 
 class StrictError(CaptureError):

@@ -6,7 +6,9 @@ Rewritten code asks for each function that it calls. Must not know how it is rew
 
 from __future__ import annotations
 
+import bisect
 import functools
+import heapq
 import itertools
 import math
 import operator
@@ -26,10 +28,21 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.capture.flow import stand_ins
-from lostwax.capture.flow.items import count_items, count_on, join_items, slice_items
+from lostwax.capture.flow.items import Count, count_items, count_on, slice_items
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
+from lostwax.capture.flow.lists.made import list_elements
 from lostwax.capture.flow.truths import is_open_number, make_tensor, read_truth, take_number
-from lostwax.capture.python.cursors import Cursor
+from lostwax.capture.flow.written_out import integers, iteration, order
+from lostwax.capture.flow.written_out.cached_calls import call_cached, is_cached
+from lostwax.capture.flow.written_out.endings import (
+    call_until,
+    join_endings,
+    slice_iterator,
+    take_while,
+)
+from lostwax.capture.python.cursors import Cursor, CycleCursor
+from lostwax.classes import SYMBOLIC
+from lostwax.fake.symbolic.classes import MethodOfNumber
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import PASSING_ON
 
@@ -49,6 +62,10 @@ class _StandIn(NamedTuple):
 def find_callee(function: Any, is_asked: bool = False) -> Any:
     """What to call in the place of a function, or of a method of a tensor or a list; itself, if
     there is nothing else. `is_asked`: only the truth of what it returns counts."""
+    if is_cached(function):
+        return partial(call_cached, function)
+    if type(function) is MethodType and is_cached(function.__func__):
+        return partial(call_cached, function.__func__, function.__self__)
     row = _find_row(function, _FUNCTIONS, _METHODS_OF_TENSORS)
     if row is None:
         return _find_inside(function, is_asked) if type(function) is partial else function
@@ -73,6 +90,9 @@ def _find_row(
     function: Any, of_functions: dict[int, tuple[Any, _StandIn]], of_tensors: dict[str, _StandIn]
 ) -> _StandIn | None:
     kind = type(function)
+    if kind is MethodOfNumber or (kind is MethodType and isinstance(function.__self__, SYMBOLIC)):
+        row = _METHODS_OF_NUMBERS.get(function.__name__)
+        return row and row._replace(call=partial(row.call, function.__self__))
     if kind in _METHODS and type(function.__self__) in (FakeTensor, list):
         of_owner = of_tensors if type(function.__self__) is FakeTensor else _METHODS_OF_LISTS
         row = of_owner.get(function.__name__)
@@ -99,6 +119,8 @@ def _count(values: Any, /) -> Any:
     """`len`, which is a symbolic number where data decide how long a tensor is."""
     if isinstance(values, ListOfUnknownLength):
         return values.count_elements()
+    if isinstance(values, Count):
+        return torch.sym_max(values.length, 0)
     if type(values) is FakeTensor and values.ndim and is_open_number(values.shape[0]):
         return values.shape[0]
     return len(values)
@@ -106,8 +128,14 @@ def _count(values: Any, /) -> Any:
 
 def _copy(kind: Any, /, *args: Any, **options: Any) -> Any:
     """`list` of one whose length is open; or `tuple`, where torch takes it for the same."""
-    is_open = len(args) == 1 and isinstance(args[0], ListOfUnknownLength)
-    return args[0].copy() if is_open else kind(*args, **options)
+    found = list_elements(args[0]) if len(args) == 1 else None
+    return kind(*args, **options) if found is None else found
+
+
+def _make_range(original: Any, /, *args: Any) -> Any:
+    """`range` of numbers that data decide."""
+    found = count_items(original, *args) if any(map(is_open_number, args)) else None
+    return found if isinstance(found, Count) else original(*args)
 
 
 def _call_of_list(method: Any, values: Any, /, *args: Any, **options: Any) -> Any:
@@ -120,6 +148,8 @@ def _call_of_list(method: Any, values: Any, /, *args: Any, **options: Any) -> An
 def _iterate(original: Any, values: Any, /, *args: Any) -> Any:
     """`iter` of something of a known length."""
     kind = type(values)
+    if len(args) == 1:
+        return call_until(find_callee(values), *args)
     if args or (kind is FakeTensor and (not values.ndim or is_open_number(values.shape[0]))):
         return original(values, *args)
     if kind is FakeTensor:
@@ -130,6 +160,19 @@ def _iterate(original: Any, values: Any, /, *args: Any) -> Any:
 
 
 _MODULES = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ParameterList)
+
+
+def _cycle(original: Any, values: Any, /) -> Any:
+    kind = type(values)
+    if kind is FakeTensor and values.ndim and not is_open_number(values.shape[0]):
+        return CycleCursor(values, values.unbind(0))
+    if kind in _MODULES or kind in (list, tuple, range):
+        return CycleCursor(values, tuple(values)) if len(values) else original(values)
+    return original(values)
+
+
+def _take_while(function: Any, values: Any, /) -> Any:
+    return take_while(_let_see(find_callee(function)), values)
 
 
 def _make_tensor(original: Any, data: Any = None, /, *args: Any, **options: Any) -> Any:
@@ -231,11 +274,15 @@ _FUNCTIONS = _by_identity(
         min: _StandIn(_take_key(stand_ins.take_smallest), takes_original=True),
         sorted: _StandIn(_take_key(stand_ins.order_values)),
         iter: _StandIn(_iterate, takes_original=True),
+        itertools.takewhile: _StandIn(_take_while),
+        itertools.islice: _StandIn(slice_iterator),
+        itertools.cycle: _StandIn(_cycle, takes_original=True),
         next: _StandIn(stand_ins.take_next, takes_original=True),
         sum: _StandIn(stand_ins.add_up, takes_original=True),
         len: _StandIn(_count),
         torch.tensor: _StandIn(_make_tensor, takes_original=True),
         list: _StandIn(_copy, takes_original=True),
+        range: _StandIn(_make_range, takes_original=True),
         locals: _StandIn(_list_variables),
         **dict.fromkeys((vars, dir), _StandIn(_list_own, takes_original=True)),
         int: _StandIn(_make_number, takes_original=True),
@@ -245,8 +292,20 @@ _FUNCTIONS = _by_identity(
             for each in (map, filter, functools.reduce)
         },
         functools.partial: _StandIn(_give_function, takes_original=True),
+        math.gcd: _StandIn(integers.find_common_divisor),
+        math.lcm: _StandIn(integers.find_common_multiple),
+        math.isqrt: _StandIn(integers.find_root),
+        math.factorial: _StandIn(integers.multiply_up_to),
+        bisect.bisect_left: _StandIn(order.find_first_place),
+        bisect.bisect_right: _StandIn(order.find_last_place),
+        heapq.nlargest: _StandIn(_take_key(order.take_some_largest)),
+        heapq.nsmallest: _StandIn(_take_key(order.take_some_smallest)),
     }
 )
+_METHODS_OF_NUMBERS = {
+    "bit_length": _StandIn(integers.count_digits),
+    "bit_count": _StandIn(integers.count_ones),
+}
 _METHODS_OF_TENSORS = {
     "equal": _StandIn(stand_ins.equal, is_truth=True),
     "allclose": _StandIn(stand_ins.allclose, is_truth=True),
@@ -264,7 +323,8 @@ _SOURCES = _by_identity(
     {
         range: _StandIn(count_items),
         itertools.count: _StandIn(count_on),
-        **{each: _StandIn(join_items) for each in (enumerate, zip, reversed)},
+        itertools.dropwhile: _StandIn(iteration.drop_first),
+        **{each: _StandIn(join_endings) for each in (enumerate, zip, reversed)},
         **dict.fromkeys((torch.unbind, torch.split, torch.chunk), _PARTS),
     }
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any
@@ -16,6 +17,8 @@ from lostwax.capture.flow.choice import Choice
 from lostwax.capture.flow.elements import IndexedByData
 from lostwax.capture.flow.items import Items, list_items, list_values
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
+from lostwax.capture.flow.lists.made import cut_elements, repeat_elements
+from lostwax.capture.flow.lists.queues import QueueOfUnknownLength
 from lostwax.capture.flow.merging import NOTHING
 from lostwax.capture.flow.repetition import WhileRecorder
 from lostwax.capture.flow.rewriting.picks import Pick
@@ -33,11 +36,20 @@ from lostwax.capture.flow.truths import (
     find_in,
     find_known,
     find_undecided,
-    is_of_data,
+    is_open_number,
     negate,
     read_truth,
     take_number,
 )
+from lostwax.capture.flow.written_out.elements import get_item, put_item
+from lostwax.capture.flow.written_out.endings import (
+    check_asked,
+    is_over,
+    list_pairs,
+    passes,
+    show_item,
+)
+from lostwax.capture.flow.written_out.integers import operate
 from lostwax.capture.python.identities import is_same
 from lostwax.capture.python.one_of import OneOf, ask, check_received
 from lostwax.capture.python.returning import CallsInProgress
@@ -127,20 +139,28 @@ class CaptureHooks(Hooks):
         """The same where a loop goes over what is returned. `takes_items`: it may be given what is
         made so, too."""
         found = find_source(function) if threads.is_capturing() else None
-        if found is not None or function is iter:  # of which nobody else has the iterator
-            return found or function
+        if found is not None:
+            return found
+        if function is iter:  # of which nobody else has the iterator
+            return partial(self._iterate, function)
         return partial(self._call_on_values, function) if takes_items else self.callee(function)
+
+    def _iterate(self, function: Any, /, *args: Any) -> Any:
+        return self.callee(function)(*args) if len(args) > 1 else function(*args)
 
     def _call_on_values(self, function: Any, /, *args: Any, **options: Any) -> Any:
         return self.callee(function)(*map(list_values, args), **options)
 
     def list_maker(self, function: Any) -> Any:
         """The same where a loop will append to what is returned, if it is a new list."""
-        is_list = function is list and threads.is_capturing()
-        return self._make_list if is_list else self.callee(function)
+        is_list = function in (list, deque) and threads.is_capturing()
+        return partial(self._make_list, function) if is_list else self.callee(function)
 
-    def _make_list(self, *args: Any) -> Any:
-        return self.make_list(self.callee(list)(*args))
+    def _make_list(self, kind: Any, *args: Any, **options: Any) -> Any:
+        if kind is list:
+            return self.make_list(self.callee(list)(*args))
+        made = deque(*args, **options)
+        return made if made.maxlen is not None else QueueOfUnknownLength(made)
 
     def is_outside(self, index: Any, *of: Any) -> Any:
         """Would Python find no such element (`elements.Pickable`)?"""
@@ -220,6 +240,11 @@ class CaptureHooks(Hooks):
         """The index, or what is written into a key; the number itself, where it is known."""
         return IndexedByData(*of).spell(index, place)
 
+    operate = staticmethod(operate)
+
+    put_item = staticmethod(put_item)
+    get_item = staticmethod(get_item)
+
     def failing(self, own: Choice | Joint | WhileRecorder | None) -> Any:
         """The exceptions that are passed to a choice or a loop."""
         return () if own is None or not own.is_symbolic else BaseException
@@ -246,6 +271,11 @@ class CaptureHooks(Hooks):
         values += more
         return values
 
+    def repeat_list(self, values: Any, count: Any) -> Any:
+        """`[…] * n`, or `n * […]`."""
+        is_list = type(values) is list
+        return repeat_elements(values, count) if is_list else repeat_elements(count, values, True)
+
     def join(self, values: list[Any], more: Any) -> Any:
         """`values + more`, of a list that nobody else has."""
         return (
@@ -271,13 +301,28 @@ class CaptureHooks(Hooks):
     """What `compress` goes over."""
 
     def iterate(self, values: Any) -> Any:
-        return list_items(values) if threads.is_capturing() else Items(values)
+        if not threads.is_capturing():
+            return Items(values)
+        check_asked(values, sys._getframe(1))
+        return list_items(values)
+
+    list_pairs = _either(list_pairs, Items)
+    """What a loop goes over that asks each time whether it has come to an end."""
+    is_over = staticmethod(is_over)
+    passes = staticmethod(passes)
+    show_item = staticmethod(show_item)
+
+    def cut(self, values: Any, start: Any, stop: Any, step: Any) -> Any:
+        """`values[start:stop:step]`."""
+        found = None
+        if threads.is_capturing() and step is None and any(map(is_open_number, (start, stop))):
+            found = cut_elements(values, start, stop)
+        return values[start:stop:step] if found is None else found
 
     def may_run(self, items: Any) -> Any:
-        """Does a loop over these items run, as far as that is known? Of a declared size the program
-        demands it."""
+        """Does a loop over these items run, as far as that is known?"""
         holds = items.more(items.start) if items.is_open else True
-        return holds if is_of_data(holds) else True
+        return True if find_undecided(holds) is None else holds
 
     def stops(self, items: Any, stop: Any) -> Any:
         """Is a loop not asked for more items? Those that are known are all taken."""

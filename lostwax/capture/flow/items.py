@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from gc import get_referents
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ from lostwax.capture import threads
 from lostwax.capture.flow.lists.columns import join_elements
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.truths import UNSET, find_known, is_open_number, take_number
-from lostwax.capture.python.cursors import Cursor
+from lostwax.capture.python.cursors import Cursor, CycleCursor
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
@@ -39,7 +39,7 @@ class Items:
 
     def __init__(self, values: Any, is_plain: bool | None = None) -> None:
         self.values = values
-        self.is_plain = _is_plain(values) if is_plain is None else is_plain
+        self.is_plain = is_plain_source(values) if is_plain is None else is_plain
         """Is nothing else done when it is asked for the next one, and does nobody else hold it?"""
         self._values = iter(values)
         self._value: Any = None
@@ -73,8 +73,17 @@ class Count:
 
     start: Any
     stop: Any
-    step: int
+    step: Any
     is_open: ClassVar = True
+
+    def __iter__(self) -> Iterator[Any]:
+        error = CaptureError.here(
+            "data decide how long a `range` is, and something goes over it one by one",
+            why="how many numbers it has is known only when the program runs",
+            instead="loop over it, for i in range(n): …, or compute with torch.arange(n)",
+        )
+        error.is_question = True  # type: ignore[attr-defined]
+        raise error
 
     def more(self, at: Any) -> Any:
         return at < self.stop if self.step > 0 else at > self.stop
@@ -90,7 +99,7 @@ class Count:
         """How many there are, if there is one."""
         distance = self.stop - self.start if self.step > 0 else self.start - self.stop
         size = abs(self.step)
-        return distance if size == 1 else (distance + size - 1) // size
+        return distance if type(size) is int and size == 1 else (distance + size - 1) // size
 
     def find_known_length(self) -> int | None:
         """How many there are, if that is certain: `range(0, n, 128)` of a size from 1 to 128."""
@@ -168,24 +177,34 @@ OPEN = (Count, Elements)
 
 def list_items(values: Any) -> Items | Count | Elements | RestOfIterator:
     """What a loop goes over, given what the program says."""
-    if type(values) is Cursor:
+    if type(values) in (Cursor, CycleCursor):
         return RestOfIterator(values)
     if isinstance(values, (Items, Count)):
         return values
-    return _find_open(values) or Items(values)
+    return find_open(values) or Items(values)
 
 
 def count_items(_: Any, /, *given: Any) -> Items | Count:
     """`range` of these numbers."""
     numbers = [take_number(each) if is_open_number(each) else each for each in given]
     start, stop, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
-    if any(map(is_open_number, numbers)) and isinstance(step, int) and step:
+    if isinstance(step, torch.SymInt) and is_open_number(step):
+        torch._check(step > 0, lambda: "range() of a step that data decide is to be positive")
+    if (
+        any(map(is_open_number, numbers))
+        and isinstance(step, (int, torch.SymInt))
+        and _is_step(step)
+    ):
         found = Count(start, stop, step)
         turns = found.find_known_length()
         if turns is None:
             return found
         return Items([start + turn * step for turn in range(turns)], is_plain=True)
     return Items(range(*numbers))
+
+
+def _is_step(step: Any) -> bool:
+    return isinstance(step, torch.SymInt) or step != 0
 
 
 def count_on(_: Any, /, *args: Any, **options: Any) -> Any:
@@ -203,13 +222,13 @@ _FAR = 2**62
 def join_items(function: Any, /, *args: Any, **options: Any) -> Any:
     """`enumerate`, `zip` and `reversed`; what they are made of may be made so, too."""
     first = args[:1] if function is enumerate else args
-    parts = [_find_open(each) for each in first]
+    parts = [find_open(each) for each in first]
     if any(parts):
         found = _join_open(function, parts, args, options)
         if found is not None:
             return found
     given = [list_values(each) for each in args]
-    plain = [each.is_plain if isinstance(each, Items) else _is_plain(each) for each in first]
+    plain = [each.is_plain if isinstance(each, Items) else is_plain_source(each) for each in first]
     return Items(function(*given, **options), all(plain))
 
 
@@ -229,10 +248,13 @@ def _slice_open(function: Any, args: Sequence[Any], options: dict[str, Any]) -> 
         tensor = getattr(function, "__self__", None)
     if type(tensor) is not FakeTensor or not tensor.ndim:
         return None
+    sizes = [each for each in (*args, *options.values()) if not isinstance(each, (list, tuple))]
     named = [options[name] for name in _PART_SIZES if name in options]
     size, *rest = [*named, *args] if kind != "unbind" else [1, *args]
     dim = options.get("dim", rest[0] if rest else 0)
-    if not -tensor.ndim <= dim < tensor.ndim or not is_open_number(tensor.shape[dim]):
+    if not -tensor.ndim <= dim < tensor.ndim:
+        return None
+    if not (is_open_number(tensor.shape[dim]) or any(map(is_open_number, sizes))):
         return None
     if kind == "unbind":
         return Elements(tensor.shape[dim], lambda at: tensor.select(dim, at))
@@ -245,7 +267,10 @@ _PART_SIZES = ("split_size", "split_size_or_sections", "chunks")
 def _split_open(tensor: Any, size: Any, dim: int, is_count: bool) -> Elements | None:
     """Parts of a size, or, if `is_count`, so many at most. None: it has to be as Python says."""
     length = tensor.shape[dim]
-    if type(size) is not int or size < 1:
+    size = take_number(size) if is_open_number(size) else size
+    if isinstance(size, torch.SymInt):
+        torch._check(size > 0, lambda: "a tensor is split into parts of no size")
+    elif type(size) is not int or size < 1:
         return None
     if is_count:
         if find_known(length >= 1) is not True:
@@ -259,7 +284,7 @@ def _split_open(tensor: Any, size: Any, dim: int, is_count: bool) -> Elements | 
     return Elements(torch.sym_max(1, (length + size - 1) // size), take)
 
 
-def _find_open(values: Any) -> Elements | None:
+def find_open(values: Any) -> Elements | None:
     """The elements of something whose length is open."""
     if isinstance(values, Elements):
         return values
@@ -311,7 +336,7 @@ _PLAIN: tuple[Any, ...] = (
 )
 
 
-def _is_plain(values: Any) -> bool:
+def is_plain_source(values: Any) -> bool:
     return type(values) in _PLAIN or isinstance(values, torch.Tensor)
 
 
@@ -321,7 +346,7 @@ def _is_passive(value: Any) -> bool:
     if type(value) is Cursor:
         return True
     if type(value) is not tuple and not hasattr(type(value), "__next__"):
-        return _is_plain(value) or not hasattr(type(value), "__iter__")
+        return is_plain_source(value) or not hasattr(type(value), "__iter__")
     if type(value) not in _ITERATORS:
         return False
     inside = get_referents(value)  # (a tuple of C's may have gaps)

@@ -34,6 +34,8 @@ from lostwax.capture.flow.lists.growth import (
     refuse_held,
     tell_changed,
 )
+from lostwax.capture.flow.lists.leaves import replace_leaves
+from lostwax.capture.flow.lists.replaced import ReplacedList, is_replaced
 from lostwax.capture.flow.lists.spans import Appended, PendingElements, UnknownElements
 from lostwax.capture.flow.merging import (
     NOTHING,
@@ -55,7 +57,7 @@ from lostwax.capture.flow.open_regions import close_regions, count_open, open_re
 from lostwax.capture.flow.options.in_loops import OptionsInLoop
 from lostwax.capture.flow.options.kinds import ATOMS, are_alike, list_options
 from lostwax.capture.flow.retry import ListGrows, OptionsAsked
-from lostwax.capture.flow.rewriting.appends import APPENDS, GUARDED, READS
+from lostwax.capture.flow.rewriting.appends import APPENDS, GUARDED, READS, REPLACES
 from lostwax.capture.flow.rewriting.sites import LoopSite
 from lostwax.capture.flow.truths import KEPT, UNSET, find_known, find_undecided, is_of_data
 from lostwax.capture.heap.holders import MISSING, items
@@ -71,6 +73,8 @@ from lostwax.ir.trace.views import Root
 from lostwax.location import locate_line
 from lostwax.sym import BoolExpr, known
 
+_Found = dict[Path, tuple[str, Any, Any]]
+"""What the body has changed, by path: its name, as it was, as it is."""
 MOST_TRIALS = 1000
 """So often is a body recorded at most, until it hands on nothing new."""
 
@@ -310,9 +314,9 @@ class WhileRecorder:
 
     # ------------------------------------------------------------------------- what is handed on
 
-    def _find_changed(self, outcome: Outcome) -> dict[Path, tuple[str, Any, Any]]:
+    def _find_changed(self, outcome: Outcome) -> _Found:
         """What the body has changed, and is not handed on yet: its name, as it was, as it is."""
-        found: dict[Path, tuple[str, Any, Any]] = {}
+        found: _Found = {}
         for name in self._names:
             before, after = self._entry.get(name, MISSING), outcome.variables.get(name, MISSING)
             if after is MISSING or not (name in self._inside or name in self._after):
@@ -334,6 +338,10 @@ class WhileRecorder:
             if any(place.holder is each for each in self._made):
                 raise self._refuse_holder(place)
             self._places.setdefault(key, place)
+            known = self._growths.get(key)
+            if isinstance(known, ReplacedList) or (is_replaced(place) and not is_longer(place)):
+                self._replace_list(key, place)
+                continue
             if is_longer(place):
                 self._grow(key, place, outcome)
                 continue
@@ -383,12 +391,25 @@ class WhileRecorder:
         if key in self._growths:
             return
         if not (self._site.grows and isinstance(place.holder, ListOfUnknownLength)):
-            at = (self._site.line, self._site.column, APPENDS)
-            makers = find_makers(place.holder, self._frame)
-            refusal = refuse_held(place, self._where)
-            raise ListGrows(self._frame.f_code, at, makers, refusal)
+            self._ask_for_list(place, APPENDS)
         is_scan = self._is_scan() and not self._site.keeps
         self._growths[key] = Growth(self._tracer, place, self._where, is_scan)
+
+    def _replace_list(self, key: Any, place: ChangedPlace) -> None:
+        """The body changes a list otherwise."""
+        if isinstance(self._growths.get(key), ReplacedList):
+            return
+        if not isinstance(place.holder, ListOfUnknownLength):
+            self._ask_for_list(place, REPLACES)
+        if key in self._growths:
+            self._drop_stores(key)
+        first = self._places[key]._replace(after=place.after)
+        self._growths[key] = ReplacedList(self._tracer, first, self._where, True)
+
+    def _ask_for_list(self, place: ChangedPlace, kind: str) -> NoReturn:
+        at = (self._site.line, self._site.column, kind)
+        makers = find_makers(place.holder, self._frame)
+        raise ListGrows(self._frame.f_code, at, makers, refuse_held(place, self._where))
 
     def _ask_whole(self, refusal: CaptureError) -> NoReturn:
         """The body reads what earlier turns have appended."""
@@ -465,14 +486,7 @@ class WhileRecorder:
         found = growth.read_first(partial(self._count_appended, growth))
         return found if handed is None else handed
 
-    def _compare(
-        self,
-        path: Path,
-        name: str,
-        before: Any,
-        after: Any,
-        found: dict[Path, tuple[str, Any, Any]],
-    ) -> None:
+    def _compare(self, path: Path, name: str, before: Any, after: Any, found: _Found) -> None:
         if before is after or path in self._carried or path[1] in self._apart.names:
             return
         if all(isinstance(x, torch.Tensor) or find_kind(x) for x in (before, after)):
@@ -526,7 +540,7 @@ class WhileRecorder:
 
     def _check_runs(self, holds: Any, why: str) -> None:
         """Let the program check that the body runs."""
-        condition = unwrap(holds) if isinstance(holds, torch.SymBool) else holds
+        condition = unwrap(holds)
         is_against = condition is False
         if isinstance(condition, BoolExpr):
             is_against = condition.hint is False and self._tracer.shape_env.facts.fits_example
@@ -617,33 +631,16 @@ class WhileRecorder:
                 refuse = partial(self._refuse, f"{name} is one thing or another")
                 self._given[name] = self._apart.make(name, shown, refuse)
                 continue
-            value = self._replace(("variable", name), self._before.get(name, MISSING), shown)
+            before = self._before.get(name, MISSING)
+            value = replace_leaves(("variable", name), before, shown, self._made)
             self._given[name] = UNSET if value is MISSING else value
         if self._turns is not None and not is_over:
             self._at = self._given[self._site.at] = self._turns.object.item()
         for key, place in self._places.items():
             if key not in self._growths:
-                written = [(k, self._replace(("place", key, k), v, shown)) for k, v in place.before]
-                place.write(written)
+                made = partial(replace_leaves, shown=shown, made=self._made)
+                place.write([(k, made(("place", key, k), v)) for k, v in place.before])
         self._put_lists(objects, rows, is_over)
-
-    def _replace(self, path: Path, value: Any, shown: dict[Path, Any]) -> Any:
-        """A value with other leaves in it."""
-        if path in shown:
-            return shown[path]
-        inner = [each for each in shown if each[: len(path)] == path]
-        if not inner:
-            return value
-        if value is MISSING or value is NOTHING:  # a tuple of what was not there before the loop
-            keys = dict.fromkeys(each[len(path)] for each in inner)
-            return tuple(self._replace((*path, k), MISSING, shown) for k in keys)
-        if isinstance(value, dict):
-            self._made.append({k: self._replace((*path, k), v, shown) for k, v in value.items()})
-        else:
-            made = [self._replace((*path, k), v, shown) for k, v in enumerate(value)]
-            is_named = hasattr(value, "_fields")
-            self._made.append(type(value)(*made) if is_named else type(value)(made))
-        return self._made[-1]
 
     def _refuse_holder(self, place: ChangedPlace) -> CaptureError:
         return self._refuse(
@@ -665,7 +662,7 @@ class WhileRecorder:
             self._loop.note_sharing(self._body, results, self._list_appended(results))
             return results, []
         items, length = self._find_items(), unwrap(self._numbers.shape[0])
-        if is_of_data(holds := items.more(items.start)):
+        if find_undecided(holds := items.more(items.start)) is not None:
             self._guard(self._refuse(_RUNS))
         self._check_runs(holds, _RUNS)
         turns = Turns(self._turns, unwrap(self._at), unwrap(items.start), items.step, length)

@@ -23,6 +23,7 @@ from lostwax.capture.flow.rewriting.recompile import (
     is_lambda,
     key_of,
     picks_element,
+    stores_element,
 )
 from lostwax.capture.flow.stand_ins import can_have_hooks
 from lostwax.capture.python.one_of import Holders
@@ -122,6 +123,21 @@ def set_apart(attempt: Attempt, holders: Holders, place: Place | None = None) ->
         if new != plan and can_have_hooks(code) and find_obstacle(key, new) is None:
             return attempt._replace(plans={**attempt.plans, key: new})
     return None
+
+
+class LoopEnds(Retry):
+    """A loop goes over what has an end that data decide: it has to ask for that."""
+
+    def __init__(self, code: CodeType, place: Any, refusal: CaptureError) -> None:
+        self.code, self.place, self.refusal = code, place, refusal
+        super().__init__("an end that data decide")
+
+    def amend(self, attempt: Attempt) -> Attempt | None:
+        key, plans = key_of(self.code), attempt.plans
+        ends = plans[key]._replace(ends=plans[key].ends | {self.place})
+        if ends == plans[key] or find_obstacle(key, ends) is not None:
+            return _fall_back(attempt, self.refusal)
+        return attempt._replace(plans={**plans, key: ends})
 
 
 class OptionsAsked(Retry):
@@ -236,6 +252,9 @@ def _pick(plans: Plans, error: BaseException) -> Plans | None:
     key, place = key_of(code), (line, column, last_line, last_column)
     if key not in plans and find_obstacle(key, Plan()) is not None:
         return None
+    plan = plans.get(key, Plan())
+    if place not in plan.stores and stores_element(key, place):
+        return {**plans, key: plan._replace(stores=plan.stores | {place})}
     picks = plans[key].picks if key in plans else ()
     if any(each.place == place for each in picks) or not picks_element(key, place):
         return None
@@ -272,6 +291,8 @@ def _find_asking(error: BaseException | None) -> FunctionKey | None:
     error = _find_question(error)
     frames = [] if error is None else [*_frames(error)]
     codes = [each.f_code for each in frames if can_have_hooks(each.f_code)]
+    if not codes:
+        codes = [each for each in getattr(error, "asked_by", ()) if can_have_hooks(each)]
     while codes and codes[-1].co_name in _ITEMS:  # who has written it, not who asks for an item
         code = codes.pop()
         owners = [i for i, each in enumerate(codes) if code in each.co_consts]

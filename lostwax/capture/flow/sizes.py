@@ -7,6 +7,7 @@ with a guard, as it does without `control_flow="sizes"`. Must not record.
 
 from __future__ import annotations
 
+import sys
 from types import FrameType
 from typing import Any
 
@@ -28,6 +29,7 @@ class Splits:
 
     def ask(self, frame: FrameType, value: BoolExpr | Expr) -> None:
         """Python asks: stop the capture, unless the question is settled."""
+        frame = _find_innermost(frame)
         if can_have_hooks(frame.f_code) and self._concerns(frame, value):
             raise SizeBranch(frame.f_code, frame.f_lineno)
 
@@ -42,6 +44,14 @@ class Splits:
     def _concerns(self, frame: FrameType, value: BoolExpr | Expr | Real) -> bool:
         line = (frame.f_code.co_filename, frame.f_lineno)
         return line not in self._settled.lines and any(map(_is_declared, value.symbols()))
+
+
+def _find_innermost(frame: FrameType) -> FrameType:
+    """Who asks: the user's function, or one that stands in for Python's in it."""
+    at: FrameType | None = sys._getframe()
+    while at is not None and at is not frame and not can_have_hooks(at.f_code):
+        at = at.f_back
+    return frame if at is None else at
 
 
 def _is_declared(symbol: Symbol) -> bool:

@@ -16,20 +16,21 @@ from typing import Any
 
 import torch
 
-from lostwax.capture.flow.items import read_at
+from lostwax.capture.flow.items import Count, read_at
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.truths import find_known, is_open_number
-from lostwax.capture.python.cursors import Cursor
+from lostwax.capture.python.cursors import Cursor, CycleCursor, Ending
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
-from lostwax.location import is_user_code
+from lostwax.location import STANDING_IN, is_user_code
 
+STANDING_IN.add(__file__)
 _MOST_SORTED = 16
 
 
 def can_have_hooks(code: CodeType) -> bool:
     """Is it code of the user's, or of what stands in for other functions?"""
-    return is_user_code(code) or code.co_filename == __file__
+    return is_user_code(code) or code.co_filename in STANDING_IN
 
 
 def are_compared(values: Sequence[Any]) -> bool:
@@ -160,9 +161,17 @@ def _is_open(values: Any) -> bool:
     return isinstance(values, ListOfUnknownLength) and values.is_open
 
 
+def _count_open(values: Any) -> Any:
+    """How many elements a list or a tensor has, if data or a size decide it; else None."""
+    if _is_open(values):
+        return values.count_elements()
+    is_open = _are_fakes(values) and values.ndim and is_open_number(values.shape[0])
+    return values.shape[0] if is_open else None
+
+
 def take_next(original: Any, values: Any, /, *default: Any) -> Any:
     """`next`."""
-    if type(values) is not Cursor or not values.is_open:
+    if type(values) not in (Cursor, CycleCursor) or not values.is_open:
         return call(original, values, *default)
     if not values.has_more():
         if default:
@@ -185,11 +194,12 @@ def take_next(original: Any, values: Any, /, *default: Any) -> Any:
 
 def add_up(original: Any, values: Any, /, start: Any = 0) -> Any:
     """`sum`."""
+    count = _count_open(values)
     is_rest = type(values) is Cursor and values.is_open
-    if not (_is_open(values) or is_rest):
+    if count is None and not (is_rest or type(values) in (Count, Ending)):
         return call(original, values, start)
-    is_number = not (is_rest or isinstance(start, torch.Tensor))
-    if is_number and find_known(values.count_elements() > 0) is True:  # then it is as the first is
+    is_number = count is not None and not isinstance(start, torch.Tensor)
+    if is_number and find_known(count > 0) is True:  # then it is as the first is
         start, values = start + values[0], values[1:]
     for each in values:
         start = start + each

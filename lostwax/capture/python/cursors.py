@@ -3,14 +3,18 @@
 
 `iter(values)` gives one where functions have hooks (`flow/callees.py`). To all others it is an
 iterator like Python's own; while data decide where it is, nobody can go over it without asking.
-Must not record.
+`itertools.cycle` is one, too. Of an `Ending` data may say where it ends: `takewhile(f, xs)`,
+`islice(xs, n)`, `layers[:n]`; loops of functions with hooks ask for that
+(`flow/written_out/endings.py`). Must not record.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import is_
 from typing import Any
 
 from lostwax.classes import StandsFor
@@ -115,3 +119,101 @@ class Cursor(StandsFor):
         )
         error.is_question = True  # type: ignore[attr-defined]
         return error
+
+
+class CycleCursor(StandsFor):
+    """`itertools.cycle`: where one is in a sequence that has no end."""
+
+    __slots__ = ("_given", "state")
+
+    def __init__(self, given: Any, values: Sequence[Any]) -> None:
+        self._given = given
+        self.state: list[Any] = [0, values]
+        """The index, and the values as they are now: Python reads them in the first round."""
+
+    def _lw_class(self) -> type:
+        return itertools.cycle
+
+    @property
+    def is_open(self) -> bool:
+        """Do data decide where it is?"""
+        return type(self.state[0]) is not int
+
+    def __iter__(self) -> CycleCursor:
+        return self
+
+    def __next__(self) -> Any:
+        if self.is_open:
+            error = CaptureError.here(
+                "data decide where an iterator is, and something asks for the next value",
+                why="it is known only when the program runs",
+                instead="take it by next(iterator), or keep the index, values[i % len(values)]",
+            )
+            error.is_question = True  # type: ignore[attr-defined]
+            raise error
+        values: Sequence[Any] = self.state[1]
+        return values[self.advance()]
+
+    def has_more(self) -> bool:
+        return True
+
+    def advance(self) -> Any:
+        """Where it is; it goes on by one."""
+        at, values = self.state
+        if isinstance(self._given, list) and not _are_same(self._given, values):
+            raise CaptureError.here(
+                "a list is changed while a cycle goes over it",
+                instead="go over a copy of it, cycle(list(values))",
+            )
+        self.state[0] = (at + 1) % len(values)
+        return at
+
+
+def _are_same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    return len(one) == len(other) and all(map(is_, one, other))
+
+
+class Ending(StandsFor):
+    """Values up to an end."""
+
+    __slots__ = ("_kind", "ends", "first", "state", "values")
+
+    def __init__(
+        self, kind: Any, values: Any, ends: Callable[[Any, Any], Any], first: Any = 0
+    ) -> None:
+        """`kind`: what Python has in its place; `ends`: is it over, given the place of a value, and
+        the value? `first`: the place of the first value."""
+        self._kind, self.values, self.ends, self.first = kind, values, ends, first
+        self.state: list[Any] = [None]
+        """What is left, once somebody has taken something of it."""
+
+    def _lw_class(self) -> type:
+        return self._kind  # type: ignore[no-any-return]
+
+    def take_all(self) -> bool:
+        """Somebody takes all of it. Returns whether it is all there; a part of a list always is."""
+        is_whole = self.state[0] is None
+        if self._kind is not list:
+            self.state[0] = iter(())
+        return is_whole
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._kind is list:
+            return Ending(type(iter([])), self.values, self.ends, self.first)
+        return self
+
+    def __next__(self) -> Any:
+        if self.state[0] is None:
+            self.state[0] = self._list_pairs()
+        at, value = next(self.state[0])
+        while at < self.first:
+            at, value = next(self.state[0])
+        if self.ends(at, value):
+            self.state[0] = iter(())
+            raise StopIteration
+        return value
+
+    def _list_pairs(self) -> Iterator[Any]:
+        if hasattr(type(self.values), "__iter__"):
+            return enumerate(self.values)
+        return ((at, self.values.pick(at)) for at in itertools.count())

@@ -20,7 +20,7 @@ from lostwax.classes import SYMBOLIC, StandsFor
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.classes import is_text_read
 from lostwax.fake.symbolic.node import unwrap
-from lostwax.location import is_own_file
+from lostwax.location import STANDING_IN, is_own_file
 from lostwax.sym import known
 
 Holders = Sequence[tuple[CodeType, Mapping[str, int]]]
@@ -71,7 +71,7 @@ class OneOf(StandsFor):
 def _is_ours(asking: FrameType) -> bool:
     """Is it our own code that asks, for nobody else?"""
     file = asking.f_code.co_filename
-    return is_own_file(file) and not file.endswith("stand_ins.py")
+    return is_own_file(file) and file not in STANDING_IN
 
 
 def ask(value: OneOf, *_: Any, **__: Any) -> NoReturn:

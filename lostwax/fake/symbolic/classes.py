@@ -240,9 +240,21 @@ def _install_text(cls: Any, ours: Any, plain: type) -> None:
 _NO_TORCH_FUNCTION = "a number has no attribute '__torch_function__'"
 
 
+class MethodOfNumber:
+    """`n.bit_length`, of a number that is not known. To call it asks for the number, as `int(n)`
+    does."""
+
+    __slots__ = ("__name__", "__self__", "plain")
+
+    def __init__(self, number: Any, name: str, plain: type) -> None:
+        self.__self__, self.__name__, self.plain = number, name, plain
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return getattr(self.plain(self.__self__), self.__name__)(*args, **options)
+
+
 def _install_attributes(cls: Any, ours: Any, plain: type) -> None:
-    """What a number has beside operators: `n.real`, `n.bit_count()`. What is computed of its digits
-    specialises, as `int(n)` does."""
+    """What a number has beside operators: `n.real`, `n.bit_count()`."""
 
     def get_attribute(self: Any, name: str) -> Any:
         if name == "__torch_function__":  # C++ asks for it with every size of a tensor
@@ -253,8 +265,9 @@ def _install_attributes(cls: Any, ours: Any, plain: type) -> None:
             raise AttributeError(f"{shown.__name__!r} object has no attribute {name!r}")
         if name in ("real", "numerator"):
             return +self
-        of_any = plain(1) if name in ("imag", "denominator") else plain(self)
-        return getattr(of_any, name)
+        of_any = plain(1)
+        is_method = callable(getattr(of_any, name))
+        return MethodOfNumber(self, name, plain) if is_method else getattr(of_any, name)
 
     _ClassPatch.put(cls, "__getattr__", get_attribute)
 

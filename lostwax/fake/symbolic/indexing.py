@@ -28,7 +28,7 @@ def getitem(x: torch.Tensor, index: Any) -> Any:
         index = _replace_scalars(index)
         if _is_truth(index):
             return _getitem(x.unsqueeze(0), index.unsqueeze(0))
-        if not x.is_cpu:
+        if not x.is_cpu or _has_open_lists(index):
             index = _replace_lists(index)
     if not has_symint(index):
         return _getitem(x, index)
@@ -39,7 +39,7 @@ def getitem(x: torch.Tensor, index: Any) -> Any:
 def setitem(x: torch.Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`, for a class's `__setitem__`."""
     index = _replace_scalars(index)
-    if not x.is_cpu:
+    if not x.is_cpu or _has_open_lists(index):
         index = _replace_lists(index)
     if _is_truth(index):
         x, index = x.unsqueeze(0), index.unsqueeze(0)
@@ -65,15 +65,27 @@ def _is_truth(index: Any) -> bool:
 
 def _replace_lists(index: Any) -> Any:
     """The index with lists of integers replaced by tensors. If `x` is not on the CPU, C++ would
-    make these tensors without telling the mode."""
+    make these tensors without telling the mode; and symbolic integers it does not read there."""
     if index.__class__ is tuple:
         return tuple([_replace_lists(part) for part in index])
     is_plain = index.__class__ is list and index and all(map(_is_number, index))
     return torch.tensor(index) if is_plain else index
 
 
+def _has_open_lists(index: Any) -> bool:
+    """Is there a list in it with symbolic integers?"""
+    parts = index if index.__class__ is tuple else (index,)
+    return any(part.__class__ is list and _holds_symint(part) for part in parts)
+
+
+def _holds_symint(part: Any) -> bool:
+    if part.__class__ is list:
+        return any(map(_holds_symint, part))
+    return type(part) is _SymInt
+
+
 def _is_number(value: Any) -> bool:
-    return value.__class__ in (int, bool) or (
+    return value.__class__ in (int, bool, _SymInt) or (
         value.__class__ is list and bool(value) and all(map(_is_number, value))
     )
 

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import torch
 
 
@@ -175,13 +177,103 @@ def is_among_them(x):
     return x + 1 if 2 in found else x, 1 not in found
 
 
+def taken_from_the_front(x):
+    outs = positive(x)
+    outs.pop(0)
+    return sum(outs, torch.zeros(()))
+
+
+def taken_on_one_side(x):
+    outs = halves(x)
+    if x[0] > 0:
+        outs.pop()
+    return sum(outs, torch.zeros(4))
+
+
+def taken_and_appended_again(x):
+    todo, turns = [0], 0
+    while todo:
+        todo.pop()
+        turns += 1
+        if x[0] > 0 and turns < 2:
+            todo.append(1)
+    return x + turns
+
+
+def lengths_of_runs(x):
+    signs, counts = [x[0] > 0], [1]
+    for each in x[1:]:
+        if (each > 0) == signs[-1]:
+            counts[-1] += 1
+        else:
+            signs.append(each > 0)
+            counts.append(1)
+    return torch.stack(signs), torch.tensor(counts)
+
+
+def put_in_front(x):
+    outs = []
+    for each in x:
+        if each > 0:
+            outs.insert(0, each)
+    outs.insert(0, x[0])
+    return torch.stack(outs)
+
+
+def taken_and_put_back(x):
+    queue, done, budget = deque(x), torch.zeros(()), 6
+    while queue and budget > 0:
+        each = queue.popleft()
+        if each > 2:
+            queue.append(each / 2)
+        elif each < -2:
+            queue.appendleft(each / 4)
+        else:
+            done = done * 2 + each
+        budget -= 1
+    return done
+
+
+def rising_window(x):
+    queue, total = deque([x[0]]), torch.zeros(())
+    for each in x[1:]:
+        while queue and queue[-1] < each:
+            queue.pop()
+        queue.append(each)
+        total = total + queue[0]
+    return total
+
+
+def histogram(x):
+    bins = [0] * (int(x.abs().max()) + 1)
+    for each in x:
+        bins[int(each.abs())] += 1
+    return torch.tensor(bins)
+
+
+def replaced_by_index(x):
+    outs = halves(x)
+    outs[-1] = x * 3
+    outs[len(outs) // 2] = x - 1
+    return torch.stack(outs)
+
+
+def swapped(x):
+    outs = halves(x)
+    last = len(outs) - 1
+    outs[0], outs[last] = outs[last], outs[0]
+    return torch.stack(outs)
+
+
 CAPTURED = [
     mean, mean_of_what_a_function_gives, sum_from_a_tensor, sum_from_a_tensor_by_name,
     mean_or_zero, mean_in_one_expression, sum_of_numbers, sum_of_floats, sum_of_truths,
     sum_in_the_loop, two_sums, largest_or_default, largest_or_an_error, nearest,
     first_of_the_largest, smallest_number, largest_with_nan, tensor_of_numbers, tensor_of_floats,
     tensor_of_truths, without_the_last, taken_and_appended, taken_from_another_variable,
-    taken_or_an_error, is_among_them,
+    taken_or_an_error, is_among_them, taken_from_the_front, taken_on_one_side,
+    taken_and_appended_again, lengths_of_runs, put_in_front, taken_and_put_back, rising_window,
+    histogram, replaced_by_index, swapped,
 ]  # fmt: skip
 
 
@@ -216,16 +308,9 @@ def taken_and_written_to(x):
     return x
 
 
-def taken_from_the_front(x):
-    outs = positive(x)
-    outs.pop(0)
-    return sum(outs, torch.zeros(()))
-
-
-def taken_on_one_side(x):
+def taken_from_the_middle(x):
     outs = halves(x)
-    if x[0] > 0:
-        outs.pop()
+    outs.pop(1)
     return sum(outs, torch.zeros(4))
 
 
@@ -235,5 +320,5 @@ def tensor_looked_for(x):
 
 REFUSED = [
     sum_that_may_be_zero, tensor_of_tensors, largest_and_caught, taken_and_caught,
-    taken_and_written_to, taken_from_the_front, taken_on_one_side, tensor_looked_for,
+    taken_and_written_to, taken_from_the_middle, tensor_looked_for,
 ]  # fmt: skip

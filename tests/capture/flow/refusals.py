@@ -257,13 +257,17 @@ def goes_on_with_a_part(x: Tensor) -> Tensor:
     return torch.stack(found)[1:]
 
 
-@refuse("another element than the last", r"compute with torch.stack\(list\)", goes_on_with_a_part)
+@refuse(
+    "another element than the first or last",
+    r"compute with torch.stack\(list\)",
+    goes_on_with_a_part,
+)
 def pops(x: Tensor) -> Tensor:
     found = [x]
     while x.sum() < 100:
         x = x + 1
         found.append(x)
-    found.pop(0)
+    found.pop(1)
     return torch.stack(found)
 
 
@@ -644,12 +648,12 @@ def appends_it(x: Tensor) -> Any:
     return torch.stack([*outs, x])
 
 
-@refuse("list.insert is called on a list", r"torch.stack\(list\)", appends_it)
+@refuse("something is put into the middle of a list", r"torch.stack\(list\)", appends_it)
 def inserts_into_what_a_loop_appends(x: Tensor) -> Any:
     outs = []
     for i in range(_count(x) + 1):
         outs.append(x + i)
-    outs.insert(0, x)
+    outs.insert(1, x)
     return torch.stack(outs)
 
 
@@ -790,21 +794,6 @@ def appends_to_what_it_goes_over(x: Tensor) -> Tensor:
         if x[0] > 0 and len(todo) < 3:
             todo.append(10)
     return x + total
-
-
-def counts_two_turns(x: Tensor) -> Tensor:
-    return x + (2 if x[0] > 0 else 1)
-
-
-@refuse("todo is changed, a list to which another loop", "count what is left", counts_two_turns)
-def pops_what_an_and_appends(x: Tensor) -> Tensor:
-    todo, turns = [0], 0
-    while todo:
-        todo.pop()
-        turns += 1
-        if x[0] > 0 and turns < 2:
-            todo.append(1)
-    return x + turns
 
 
 class Stop(BaseException):

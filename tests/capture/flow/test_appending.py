@@ -637,7 +637,7 @@ def pop_it(x: Tensor) -> Tensor:
     found = []
     for t in range(x.shape[0]):
         found.append(x[t])
-    found.pop(0)
+    found.pop(1)
     return torch.stack(found)
 
 
@@ -689,7 +689,7 @@ def read_what_lies_otherwise(x: Tensor) -> Tensor:
         (write_afterwards, "a tensor is written to, and the body of"),
         (write_to_an_element, "a tensor is written to, and the body of"),
         (return_it, "the module returns a list to which a loop appends"),
-        (pop_it, "another element than the last is taken out of a list to which"),
+        (pop_it, "another element than the first or last is taken out of a list to which"),
         (compare_it, "list.__eq__ is called on a list to which a loop has appended"),
         (extend_another, "a list is joined with one to which a loop has appended"),
         (another_function, "hstack is given a list to which a loop has appended"),
@@ -710,7 +710,7 @@ def test_what_the_body_needs_of_sizes_is_no_surprise() -> None:
     def list_inside(x: Tensor) -> Tensor:
         found = []
         for t in range(x.shape[0]):
-            found.append(x[t] * len([0] * x.shape[0]))
+            found.append(x[t] * len([None] * x.shape[0]))
         return torch.stack(found)
 
     with pytest.raises(ConstraintViolationError, match=r"x.shape\[0\] == 5"):

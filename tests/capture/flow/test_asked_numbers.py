@@ -57,6 +57,13 @@ WORKS: dict[str, Callable[[Any], Any]] = {
     "rounded": lambda n: (round(n > 2), math.floor(n > 2), math.trunc(n > 2)),
     "of reals": lambda n: ((n / 2 > 1) ^ (n > 2), (n / 2 > 1) + 0.5),
     "parts": lambda n: (n.real, n.imag, n.numerator, n.denominator, (n > 2).real, (n / 2).real),
+    "islice": lambda n: (sum(itertools.islice(XS, abs(n))), sum(XS[: abs(n)]), sum(XS[:n])),
+    "divisors": lambda n: (math.gcd(n, 6), math.gcd(4, n, 2), math.lcm(n, 4), math.lcm(n)),
+    "roots": lambda n: (math.isqrt(abs(n)), math.isqrt(n * n + 1), math.isqrt(n * n * 10**17)),
+    "products": lambda n: (math.factorial(abs(n)), math.factorial(n + 4)),
+    "digits": lambda n: (n.bit_length(), n.bit_count(), (n * 1000).bit_length()),
+    "shifts": lambda n: (1 << abs(n), -5 << (n + 2), 1000 >> abs(n), n >> n + 2, 2 ** abs(n)),
+    "bits of two": lambda n: (n & (n - 1), n | (n + 4), n ^ (n * 3), 12 & n),
     "power": lambda n: (pow(n, 3, 11), pow(n, 2, -5), pow(n, 2), pow(2, 5, n * n + 1)),
     "extremes": lambda n: (max(n > 2, n > 0), min(n > 2, 2), sum([n > 2, n > 0, True])),
     "decides": lambda n: 5 if (n > 2) ^ (n > 0) else 6,
@@ -133,13 +140,12 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "mean": lambda n: statistics.mean([n, 2]),
     "JSON": json.dumps,
     "JSON inside": lambda n: json.dumps({"a": [n]}, indent=1),
-    "islice": lambda n: sum(itertools.islice(XS, n)),
     "repeat": lambda n: sum(itertools.repeat(2, n)),
     "permutations": lambda n: len([*itertools.permutations(XS, n)]),
     "the exponent": lambda n: pow(3, n, 7),
     "ldexp": lambda n: math.ldexp(1.0, n),
-    "gcd": lambda n: math.gcd(n, 6),
-    "digits": lambda n: n.bit_count(),
+    "comb": lambda n: math.comb(n, 2),
+    "digits": lambda n: len(n.to_bytes(2, "big")),
     "hex": hex,
     "complex": lambda n: (n + 1j).real,
     "deque": lambda n: len(deque(XS, n)),
@@ -178,7 +184,7 @@ def caught(x: Tensor) -> int:
 
 def caught_from_c(x: Tensor) -> int:
     try:
-        return sum(itertools.islice(XS, int(x.item())))
+        return sum(itertools.islice(iter(XS), int(x.item())))
     except ValueError:
         return 0
 

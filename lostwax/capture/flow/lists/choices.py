@@ -1,46 +1,57 @@
-"""Lists to which one side of an `if` on data appends more than the other.
+"""Lists to which one side of an `if` on data appends more than the other, or that it changes
+otherwise.
 
-What either of them appends is laid into tensors that the operator returns, which have more rows or
-fewer; in the list something stands for them (`spans.py`). Must not know how the sides are recorded.
+What either of them has behind what both keep is laid into tensors that the operator returns, which
+have more rows or fewer; in the list something stands for them (`spans.py`). Must not know how the
+sides are recorded.
 """
 
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from itertools import takewhile
+from typing import Any, NamedTuple
 
 import torch
 
 from lostwax.capture.flow.lists.columns import Column, Columns
-from lostwax.capture.flow.lists.spans import PendingElements, Pieces, Rows, Scalars
+from lostwax.capture.flow.lists.spans import PendingElements, Pieces, Rows, Scalars, UnknownElements
 from lostwax.capture.flow.merging import MergeConflict, Merging, Outcome
 from lostwax.capture.heap.holders import Content
 from lostwax.capture.heap.moment import ChangedPlace
 from lostwax.location import Location
 from lostwax.sym import Expr, Size
 
-Tails = tuple[list[Any], list[Any]]
+
+class Tails(NamedTuple):
+    """What the two sides leave in a list behind the elements that both keep."""
+
+    kept: Content
+    true: list[Any]
+    false: list[Any]
 
 
 def find_tails(place: ChangedPlace, t: Content, f: Content) -> Tails | None:
-    """What the two sides append to a list, if it is not as much, and all that they do to it."""
-    count = len(place.before)
-    if not isinstance(place.holder, list) or len(t) == len(f) or min(len(t), len(f)) < count:
+    """… if it is not as much on both, or if it is not known how much it is."""
+    is_open = any(isinstance(each, UnknownElements) for _, each in (*t, *f))
+    if not isinstance(place.holder, (list, deque)) or (len(t) == len(f) and not is_open):
         return None
-    for content in (t, f):
-        if any(a is not b for (_, a), (_, b) in zip(place.before, content, strict=False)):
-            return None
-    one, other = ([value for _, value in content[count:]] for content in (t, f))
-    return one, other
+    contents = ([each for _, each in content] for content in (place.before, t, f))
+    same = takewhile(lambda three: three[0] is three[1] is three[2], zip(*contents, strict=False))
+    kept = place.before[: len([*same])]
+    one, other = ([value for _, value in content[len(kept) :]] for content in (t, f))
+    return Tails(kept, one, other) if one or other else None
 
 
 def merge_tails(
     merging: Merging, place: ChangedPlace, tails: Tails, where: Location
 ) -> Callable[[Sequence[Any]], Content]:
     """How the list is made of the two."""
-    added = [*tails[0], *tails[1]]
+    tails_of_sides = tails.true, tails.false
+    added = [*tails.true, *tails.false]
     columns = Columns(added[0], merging.tracer, where)
     if not all(column.is_known for column in columns.list):
         raise MergeConflict(f"{place.name} gets a {type(added[0]).__name__} on one side only")
@@ -52,7 +63,7 @@ def merge_tails(
     builds = []
     for i, column in enumerate(columns.list):
         made = []
-        for side, tail in zip(sides, tails, strict=True):
+        for side, tail in zip(sides, tails_of_sides, strict=True):
             _, leaves = columns.take_leaves(tail)[i]
             settled = [_settle(side, leaf) for leaf in leaves]
             made.append(side.make(partial(_lay_out, column, settled)))
@@ -62,7 +73,7 @@ def merge_tails(
             found[part] = merging.give_back(place.name, one, other)
             merging.kept += [
                 (_find_root(side, leaf), side, found[part])
-                for side, tail in zip(sides, tails, strict=True)
+                for side, tail in zip(sides, tails_of_sides, strict=True)
                 for leaf in columns.take_leaves(tail)[i][1]
                 if part == "rows" and not column.kind
             ]
@@ -70,7 +81,7 @@ def merge_tails(
 
     def build(results: Sequence[Any]) -> Content:
         spans = [{part: each(results) for part, each in found.items()} for found in builds]
-        return [*place.before, (len(place.before), columns.stand_for(spans))]
+        return [*tails.kept, (len(tails.kept), columns.stand_for(spans))]
 
     return build
 

@@ -188,6 +188,18 @@ class Columns:
                 column.is_ragged = True
         return True
 
+    @torch.enable_grad()
+    def lay_out(self, elements: Sequence[Any], what: str = "") -> list[dict[str, torch.Tensor]]:
+        """The tensors in which these elements lie one behind the other, for each column. `what`:
+        that has them in eager, in an error for who writes to one."""
+        found = []
+        for column, leaves in self.take_leaves(elements):
+            laid = [column.lay_out(leaf) for leaf in leaves] or [column.list_starts()]
+            found.append({part: torch.cat([each[part] for each in laid]) for part in laid[0]})
+            if what:
+                _note_copies(self._tracer, leaves, found[-1]["rows"], what)
+        return found
+
     def stand_for(self, found: Sequence[Mapping[str, torch.Tensor]]) -> Appended:
         pairs = zip(self.list, found, strict=True)
         return self.shape.build(iter([column.stand_for(each) for column, each in pairs]))
@@ -200,7 +212,6 @@ def _is_alike(one: TensorType, other: TensorType) -> bool:
     )
 
 
-@torch.enable_grad()
 def join_elements(
     parts: Sequence[Any],
     tracer: Tracer,
@@ -214,12 +225,7 @@ def join_elements(
         return None
     if columns.find_misfit(parts) is not None or not columns.note(parts):
         return None
-    found = []
-    for column, leaves in columns.take_leaves(parts):
-        laid = [column.lay_out(leaf) for leaf in leaves]
-        found.append({part: torch.cat([each[part] for each in laid]) for part in laid[0]})
-        _note_copies(tracer, leaves, found[-1]["rows"], what)
-    return columns.stand_for(found)
+    return columns.stand_for(columns.lay_out(parts, what))
 
 
 def _note_copies(tracer: Tracer, leaves: Sequence[Any], copy: torch.Tensor, what: str) -> None:

@@ -217,22 +217,36 @@ class ListOfUnknownLength(OpenLength, list[Any]):
         return ListOfUnknownLength(self.list_parts())
 
     def pop(self, at: Any = -1, /) -> Any:
-        """Its last element, which it has no longer."""
-        last = [*list.__iter__(self)][-1:]
-        if not self.is_open or (at == -1 and not isinstance(last[0], UnknownElements)):
+        """Its first or last element, which it has no longer."""
+        parts = self.list_parts()
+        if not self.is_open:
             return list.pop(self, at)
-        self.check_complete("the last element is taken out")
-        if at != -1:
+        if at not in (0, -1):
             raise refuse(
-                "another element than the last is taken out of a list to which a loop has appended"
+                "another element than the first or last is taken out of a list to which a loop has "
+                "appended"
             )
-        span = last[0] if find_known(last[0].length > 0) is True else self.find_span()
+        if not isinstance(parts[at], UnknownElements):
+            return list.pop(self, at)
+        self.check_complete("an element is taken out")
+        is_alone = find_known(parts[at].length > 0) is True
+        span = parts[at] if is_alone else self.find_span()
         if span is None:
-            raise refuse("the last of elements of several kinds is taken out")
-        kept = self.list_parts()[:-1] if span is last[0] else []
-        found = span.take(-1)
-        list.__setitem__(self, slice(None), [*kept, span.cut(None, -1)])
+            raise refuse("one of elements of several kinds is taken out")
+        left = span.cut(None, -1) if at else span.cut(1, None)
+        found = span.take(at)
+        if is_alone:
+            list.__setitem__(self, at, left)
+        else:
+            list.__setitem__(self, slice(None), [left])
         return found
+
+    def insert(self, at: Any, value: Any, /) -> None:
+        if at != 0:
+            self._check_known("something is put into the middle of", "")
+            list.insert(self, at, value)
+            return
+        list.__setitem__(self, slice(None), [value, *self.list_parts()])
 
     def __contains__(self, one: Any) -> Any:
         """A truth, which is a tensor where data decide it: Python's `in` asks for it then."""
@@ -269,13 +283,35 @@ class ListOfUnknownLength(OpenLength, list[Any]):
         list.__setitem__(self, slice(None), _reverse(self.list_parts()))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if key != slice(None):
-            self._check_known("an element of", "replaced")
-        list.__setitem__(self, key, value)
+        if key == slice(None) or not self.is_open:
+            list.__setitem__(self, key, value)
+            return
+        if isinstance(key, slice):
+            raise refuse("a part of a list to which a loop has appended is replaced")
+        parts = self.list_parts()
+        known = parts[::-1] if isinstance(key, int) and key < 0 else parts
+        place = -1 - key if known is not parts else key
+        is_known = isinstance(place, int) and place < len(parts)
+        before = known[: place + 1] if is_known else known
+        if is_known and not any(isinstance(each, UnknownElements) for each in before):
+            list.__setitem__(self, key, value)
+            return
+        self.check_complete("an element is replaced")
+        span, new = self.find_span(), self._find_span_of(value)
+        if span is None or new is None:
+            raise refuse("one of elements of several kinds is replaced")
+        list.__setitem__(self, slice(None), [span.replace(key, new)])
+
+    def _find_span_of(self, value: Any) -> Appended | None:
+        """What stands for one element that is to be among these."""
+        spans = [each for each in self.list_parts() if isinstance(each, Appended)]
+        parts = [spans[0], value]
+        both = join_elements(parts, threads.running[-1], spans[0].where)
+        return None if both is None else both.cut(-1, None)
 
     def _check_known(self, what: str, done: str) -> None:
         if self.is_open:
-            raise refuse(f"{what} a list to which a loop has appended is {done}")
+            raise refuse(f"{what} a list to which a loop has appended {done}".rstrip())
 
 
 def _ask(what: str) -> CaptureError:
@@ -330,7 +366,7 @@ def _refuse_if_open(name: str) -> Any:
 
 
 for _name in (
-    *("insert", "remove", "sort", "index", "count"),
+    *("remove", "sort", "index", "count"),
     *("__delitem__", "__mul__", "__rmul__", "__imul__"),
     *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
 ):

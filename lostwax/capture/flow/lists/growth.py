@@ -40,9 +40,17 @@ class Growth:
     """One list that a loop appends to."""
 
     def __init__(self, tracer: Tracer, place: ChangedPlace, where: Location, is_scan: bool) -> None:
+        added = _find_added(place)
+        self._begin(tracer, place, where, added[-1])
+        self.is_scan = is_scan
+        self._count = len(added)
+        self._measure(added)
+        self._check_count(self._count, ())
+
+    def _begin(self, tracer: Tracer, place: ChangedPlace, where: Location, sample: Any) -> None:
         self.name = place.name
         self._tracer, self._place, self._where = tracer, place, where
-        self.is_scan = is_scan
+        self.is_scan = False
         """Are the elements rows of a `scan`? Else all of them are in stores."""
         self.reads_last = False
         """Does the body read what the turn before has appended?"""
@@ -53,20 +61,17 @@ class Growth:
         self.roots: list[Root] = []
         """Whose memory the elements show, in eager."""
         self._after: dict[Store, torch.Tensor] = {}
-        added = _find_added(place)
-        self._count = len(added)
-        self._measure(added)
-        self._sample = added[-1]
-        self._kept = Columns(self._sample, tracer, where)
+        self._count = 0
+        self._sample = sample
+        self._kept = Columns(sample, tracer, where)
         self._columns = self._kept.list
-        for leaf, column in zip(flatten_element(self._sample), self._columns, strict=True):
+        for leaf, column in zip(flatten_element(sample), self._columns, strict=True):
             if not column.is_known:
                 raise self.refuse(
                     f"a {type(leaf).__name__} is appended to {self.name}",
                     "what is appended becomes rows of a tensor",
                     "append tensors, torch.tensor(value), numbers, and tuples of these",
                 )
-        self._check_count(self._count, ())
 
     def _measure(self, added: Sequence[Any]) -> None:
         self._is_nested = any(isinstance(each, Appended) for each in added)

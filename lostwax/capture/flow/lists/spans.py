@@ -91,6 +91,14 @@ class Appended(UnknownElements):
     def reverse(self) -> Appended:
         raise NotImplementedError
 
+    def repeat(self, count: Any) -> Appended:
+        """Them all, so many times."""
+        raise refuse("a list of tensors of different sizes is repeated")
+
+    def replace(self, at: Any, new: Any) -> Appended:
+        """The same with another element, which stands for one of its kind, in a place."""
+        raise refuse("an element of a list to which a loop has appended is replaced")
+
     def lie_along(self, dim: int, is_stacked: bool) -> Tensor:
         """The elements as one tensor, as `torch.stack` or `torch.cat` lay them along a
         dimension."""
@@ -133,6 +141,15 @@ class Rows(Appended):
         if self._is_reversed:
             raise refuse("a part is taken of a list that was reversed")
         return Rows(self.tensor[start:stop], self.where)
+
+    @torch.enable_grad()
+    def repeat(self, count: Any) -> Rows:
+        rows = self.in_order(9)
+        return Rows(rows.repeat(count, *[1] * (rows.ndim - 1)), self.where)
+
+    @torch.enable_grad()
+    def replace(self, at: Any, new: Rows) -> Rows:
+        return Rows(put_row(self.in_order(9), at, new.in_order(9)), self.where)
 
     @torch.enable_grad()
     def in_order(self, ndim: int) -> Tensor:
@@ -191,6 +208,24 @@ class Scalars(Appended):
 
     def cut(self, start: Any, stop: Any) -> Scalars:
         return Scalars(self.tensor[start:stop], self.where, self._least)
+
+    def repeat(self, count: Any) -> Scalars:
+        return Scalars(self.tensor.repeat(count), self.where, self._least)
+
+    def replace(self, at: Any, new: Scalars) -> Scalars:
+        least = None if self._least is None or new._least is None else min(self._least, new._least)
+        return Scalars(put_row(self.tensor, at, new.tensor), self.where, least)
+
+
+def put_row(tensor: Tensor, at: Any, row: Tensor) -> Tensor:
+    """A tensor with another row in a place."""
+    count = tensor.shape[0]
+    place = torch.full((), at)
+    place = torch.where(place < 0, place + count, place)
+    is_there: Any = torch.logical_and(place >= 0, place < count).item()
+    torch._check_with(IndexError, is_there, lambda: "list assignment index out of range")
+    chosen = torch.arange(count, device=tensor.device) == place.to(tensor.device)
+    return torch.where(chosen.reshape(-1, *[1] * (tensor.ndim - 1)), row, tensor)
 
 
 def _read_number(tensor: Tensor, at: Any) -> Any:
@@ -253,6 +288,13 @@ class Tuples(Appended):
 
     def reverse(self) -> Tuples:
         return Tuples([part.reverse() for part in self.parts])
+
+    def repeat(self, count: Any) -> Tuples:
+        return Tuples([part.repeat(count) for part in self.parts])
+
+    def replace(self, at: Any, new: Tuples) -> Tuples:
+        pairs = zip(self.parts, new.parts, strict=True)
+        return Tuples([part.replace(at, other) for part, other in pairs])
 
     def cut(self, start: Any, stop: Any) -> Tuples:
         return Tuples([part.cut(start, stop) for part in self.parts])

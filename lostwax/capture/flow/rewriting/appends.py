@@ -16,6 +16,14 @@ which one side has no loop.
                                              while (goes on 1 = x > y if is asked 1 else True):
                                                  is asked 1 = True; …
 
+What has an end before its last value, where data may say so (`takewhile(f, xs)`), is asked for it:
+
+    for x in ENDING: …                   what is gone over 1 = ENDING
+                                         for item 1 in hooks.list_pairs(what is gone over 1):
+                                             if hooks.is_over(what is gone over 1, item 1): break
+                                             if hooks.passes(…): continue
+                                             x = hooks.show_item(what is gone over 1, item 1); …
+
 The function does what it did before. Must not know what a loop goes over.
 """
 
@@ -35,13 +43,15 @@ from lostwax.capture.flow.rewriting.exits import (
     load,
     locate,
     locate_all,
+    make_source,
 )
-from lostwax.capture.flow.rewriting.names import ASKED, GOES_ON, OVER
+from lostwax.capture.flow.rewriting.names import ASKED, GOES_ON, ITEM, OVER, TRUTH
+from lostwax.capture.flow.rewriting.picks import Place, place_of
 from lostwax.capture.flow.rewriting.scopes import FUNCTIONS, SCOPES, find_stored, walk_own
 
-APPENDS, READS, GUARDED = "appends", "reads", "guarded"
+APPENDS, READS, GUARDED, REPLACES = "appends", "reads", "guarded", "replaces"
 """What is known of a loop: it appends to lists; its body reads what earlier turns have appended; it
-stands in an `if` that asks whether it runs."""
+stands in an `if` that asks whether it runs; it changes lists otherwise."""
 
 _READING = frozenset({"stack", "cat", "concat", "concatenate", "hstack", "vstack"})
 """Functions of torch's that read a list and do not keep it."""
@@ -117,6 +127,50 @@ class _Guarding(ast.NodeTransformer):
         return found
 
     visit_AskingWhile = visit_While
+
+
+def ask_for_ends(function: ast.FunctionDef, places: Collection[Place]) -> None:
+    """Let the loops of a function ask that go over what stands in these places."""
+    if places:
+        body = ast.Module(function.body, [])
+        function.body = _AskingForEnds(places).visit(body).body
+
+
+class _AskingForEnds(ast.NodeTransformer):
+    def __init__(self, places: Collection[Place]) -> None:
+        self._places, self._numbers = places, count(1)
+
+    def visit(self, node: Any) -> Any:
+        return node if isinstance(node, SCOPES) else super().visit(node)
+
+    def visit_For(self, loop: Any) -> Any:
+        self.generic_visit(loop)
+        if not hasattr(loop.iter, "end_lineno") or place_of(loop.iter) not in self._places:
+            return loop
+        n = next(self._numbers)
+        values, item, ended = f"{OVER}to its end {n}", f"{ITEM}to its end {n}", f"{TRUTH}of end {n}"
+        found: list[ast.stmt] = [assign(values, make_source(loop.iter))]
+        loop.iter = locate(hook("list_pairs", load(values)), loop.iter)
+        loop.iter.is_items = True
+        target: ast.stmt = ast.Assign([loop.target], hook("show_item", load(values), load(item)))
+        asked, passed = (hook(name, load(values), load(item)) for name in ("is_over", "passes"))
+        leave: list[ast.stmt] = [ast.Break()]
+        if loop.orelse:
+            leave.insert(0, assign(ended, ast.Constant(True)))
+        loop.body = [
+            ast.If(asked, leave, [ast.Pass()]),
+            ast.If(passed, [ast.Continue()], [ast.Pass()]),
+            target,
+            *loop.body,
+        ]
+        loop.target = ast.Name(item, ast.Store())
+        found.append(loop)
+        if loop.orelse:
+            found.insert(1, assign(ended, ast.Constant(False)))
+            found.append(ast.If(load(ended), loop.orelse, [ast.Pass()]))
+            loop.orelse = [assign(ended, ast.Constant(True))]
+        locate_all(found, loop)
+        return found
 
 
 class _Appending(ast.NodeTransformer):

@@ -296,10 +296,12 @@ def can_be_loop(each: Any, most: int = 9) -> bool:
     keep its variables."""
     if len(each.generators) > most or any(g.is_async for g in each.generators):
         return False
-    inner = [n for n in ast.walk(each) if isinstance(n, COMPREHENSIONS) and n is not each]
+    first = {*ast.walk(each.generators[0].iter)}  # which is computed outside of it
+    nodes = [n for n in ast.walk(each) if n is not each and n not in first]
+    inner = [n for n in nodes if isinstance(n, COMPREHENSIONS)]
     own = find_stored([g.target for g in each.generators])
     theirs = find_stored([g.target for n in inner for g in n.generators])
-    has_functions = any(isinstance(n, ast.Lambda) for n in ast.walk(each))
+    has_functions = any(isinstance(n, ast.Lambda) for n in nodes)
     return not (has_functions or set(own) & set(theirs) or holds_wait(each))
 
 

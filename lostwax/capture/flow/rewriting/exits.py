@@ -276,18 +276,18 @@ def iterate(items: ast.expr) -> ast.expr:
     """What a loop goes over."""
     if hasattr(items, "is_items"):  # it is that already
         return items
-    found: ast.expr = locate(hook("iterate", _make_source(items)), items)
+    found: ast.expr = locate(hook("iterate", make_source(items)), items)
     return found
 
 
-def _make_source(items: Any) -> Any:
+def make_source(items: Any) -> Any:
     """Let what is called make it (`range(n)` may be of a number that depends on data), and what
     that is given, if it may be one that joins such."""
     if isinstance(items, ast.Call) and is_hook(items.func, "callee"):
         function: Any = items.func
         joins = getattr(items, "may_join", False) and any(map(_is_called, items.args))
         items.func = locate(hook("source", function.args[0], ast.Constant(joins)), function)
-        items.args = [_make_source(each) if joins else each for each in items.args]
+        items.args = [make_source(each) if joins else each for each in items.args]
     return items
 
 

@@ -51,6 +51,7 @@ _COMPARISONS = {
     ast.Eq: "equal", ast.NotEq: "differ", ast.In: "is_in", ast.NotIn: "is_not_in",
     ast.Is: "is_same", ast.IsNot: "is_other",
 }  # fmt: skip
+_ON_DIGITS = (ast.LShift, ast.RShift, ast.Pow, ast.BitAnd, ast.BitOr, ast.BitXor)
 _AS_THEY_ARE = (*SCOPES, ast.AsyncFor, ast.AsyncWith)
 
 
@@ -122,13 +123,51 @@ class ExpressionLowering:
     _in_AnnAssign = _in_Return
 
     def _in_Assign(self, each: Any, before: Block) -> ast.stmt:
+        if any(map(_is_put, each.targets)):
+            return self._put_elements(each, before)
         each.value = self.take(each.value, before)
         if any(map(self.decides, each.targets)):
             each.value = self.keep(each.value, before)
             each.targets = [self.take_parts(target, before) for target in each.targets]
         return each  # type: ignore[no-any-return]
 
+    def _put_elements(self, each: Any, before: Block) -> ast.stmt:
+        """`xs[i], y = value`, where data decide the index: one after the other."""
+        value = self.keep(self.take(each.value, before), before)
+        for target in each.targets:
+            parts: list[Any] = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
+            names = [value]
+            if parts:
+                names = [load(self.name(PART)) for _ in parts]
+                taken = ast.Tuple([ast.Name(name.id, ast.Store()) for name in names], ast.Store())
+                before.append(ast.Assign([taken], value))
+            for part, name in zip(parts or [target], names, strict=True):
+                before.append(self._put(part, name, before))
+        locate_all(before, each)
+        return locate(ast.Pass(), each)  # type: ignore[no-any-return]
+
+    def _put(self, target: Any, value: ast.expr, before: Block) -> ast.stmt:
+        if not hasattr(target, "is_put"):
+            part = self.take_parts(target, before) if self.decides(target) else target
+            return ast.Assign([part], value)
+        holder = self.keep(self.take(target.value, before), before)
+        index = self.keep(self.take(target.slice, before), before)
+        return ast.Expr(hook("put_item", holder, index, value))
+
+    def _augment_element(self, each: Any, before: Block) -> ast.stmt:
+        """`xs[i] += value`."""
+        holder = self.keep(self.take(each.target.value, before), before)
+        index = self.keep(self.take(each.target.slice, before), before)
+        old = self.name(PART)
+        before.append(assign(old, hook("get_item", holder, index)))
+        value = self.take(each.value, before)
+        before.append(ast.AugAssign(ast.Name(old, ast.Store()), each.op, value))
+        locate_all(before, each)
+        return locate(ast.Expr(hook("put_item", holder, index, load(old))), each)  # type: ignore[no-any-return]
+
     def _in_AugAssign(self, each: Any, before: Block) -> ast.stmt:
+        if hasattr(each.target, "is_put"):
+            return self._augment_element(each, before)
         if not (self.decides(each.value) or self.decides(each.target)):
             return each  # type: ignore[no-any-return]
         target: Any = each.target
@@ -460,6 +499,13 @@ def _join_operands(each: ast.BoolOp, values: list[ast.expr]) -> ast.expr:
     return values[0] if len(values) == 1 else locate(ast.BoolOp(each.op, values), each)
 
 
+def _is_put(target: ast.expr) -> bool:
+    """Is an element set of which data decide which it is?"""
+    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+    has_rest = any(isinstance(each, (ast.Starred, ast.Tuple, ast.List)) for each in parts)
+    return not has_rest and any(hasattr(each, "is_put") for each in parts)
+
+
 def _is_no_number(each: ast.expr) -> bool:
     return isinstance(each, ast.Constant) and not isinstance(each.value, (int, float))
 
@@ -479,6 +525,11 @@ class _Replacing(ast.NodeTransformer):
         self.generic_visit(node)
         if isinstance(node.op, ast.Add) and isinstance(node.left, ast.List):
             return locate(hook("join", node.left, node.right), node)  # type: ignore[no-any-return]
+        if isinstance(node.op, ast.Mult) and ast.List in (type(node.left), type(node.right)):
+            return locate(hook("repeat_list", node.left, node.right), node)  # type: ignore[no-any-return]
+        if isinstance(node.op, _ON_DIGITS) and not isinstance(node.right, ast.Constant):
+            name = ast.Constant(type(node.op).__name__)
+            return locate(hook("operate", name, node.left, node.right), node)  # type: ignore[no-any-return]
         return node
 
     def visit_List(self, node: ast.List) -> ast.expr:
@@ -494,6 +545,17 @@ class _Replacing(ast.NodeTransformer):
             values = each.value if isinstance(each, ast.Starred) else ast.List([each], ast.Load())
             made = hook("spread", made, values)
         return locate(made, node)  # type: ignore[no-any-return]
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """`layers[:n]`, where data may decide the number."""
+        self.generic_visit(node)
+        part = node.slice
+        if not isinstance(node.ctx, ast.Load) or not isinstance(part, ast.Slice):
+            return node
+        bounds = [each or ast.Constant(None) for each in (part.lower, part.upper, part.step)]
+        if all(isinstance(getattr(each, "operand", each), ast.Constant) for each in bounds):
+            return node
+        return locate(hook("cut", node.value, *bounds), node)  # type: ignore[no-any-return]
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)

@@ -51,6 +51,18 @@ def find_element(function: ast.AST, asked: Place) -> Any:
     return found
 
 
+def find_stored_element(function: ast.AST, asked: Place) -> Any:
+    """The element that a statement sets which asks for a number: `xs[i] = y`, `xs[i] += y`."""
+    found = None
+    for each in ast.walk(function):
+        is_stored = isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store)
+        if is_stored and not isinstance(each.slice, _NO_INDEX):  # type: ignore[attr-defined]
+            begin, end = place_of(each)[:2], place_of(each)[2:]
+            if begin <= asked[:2] and asked[2:] <= end:
+                found = each
+    return found
+
+
 def mark_elements(function: ast.AST, picks: Mapping[Place, int]) -> None:
     """Note in the tree which elements are picked by data, and of how many."""
     for asked, count in picks.items():

@@ -13,14 +13,14 @@ import copy
 import inspect
 import linecache
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import count
 from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
 from lostwax.cache import cached
-from lostwax.capture.flow.rewriting.appends import append_in_place, guard_loops
+from lostwax.capture.flow.rewriting.appends import append_in_place, ask_for_ends, guard_loops
 from lostwax.capture.flow.rewriting.exits import HOOKS, NotRewritable, assign, locate, lower_exits
 from lostwax.capture.flow.rewriting.expressions import take_apart
 from lostwax.capture.flow.rewriting.liveness import note_live
@@ -31,7 +31,14 @@ from lostwax.capture.flow.rewriting.options import (
     receive_results,
     write_for_options,
 )
-from lostwax.capture.flow.rewriting.picks import Pick, Place, find_element, mark_elements, place_of
+from lostwax.capture.flow.rewriting.picks import (
+    Pick,
+    Place,
+    find_element,
+    find_stored_element,
+    mark_elements,
+    place_of,
+)
 from lostwax.capture.flow.rewriting.raises import lower_raises
 from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, mark_lists
 from lostwax.capture.flow.rewriting.scopes import SCOPES, walk_own
@@ -61,6 +68,10 @@ class Plan(NamedTuple):
     """The variables that data make one thing or another, and of how many."""
     receives: bool = False
     """May a call return such a thing?"""
+    stores: frozenset[Place] = frozenset()
+    """Where data decide which element is set."""
+    ends: frozenset[Place] = frozenset()
+    """What loops go over of which data decide where it ends."""
     named_calls: frozenset[Place] = frozenset()
     """The calls whose results get a variable for that."""
 
@@ -100,13 +111,22 @@ def find_obstacle(key: FunctionKey, plan: Plan) -> NotRewritable | None:
 
 def picks_element(key: FunctionKey, asked: Place) -> bool:
     """Does an expression in a function pick an element?"""
+    return _finds(find_element, key, asked)
+
+
+def stores_element(key: FunctionKey, asked: Place) -> bool:
+    """Does a statement in a function set one?"""
+    return _finds(find_stored_element, key, asked)
+
+
+def _finds(find: Callable[[ast.AST, Place], Any], key: FunctionKey, asked: Place) -> bool:
     try:
         tree = _parse(key[0], [key[1]])
     except NotRewritable:
         return False
     functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
     own = (n for n in functions if (_first_line(n), n.name) == key[1:])
-    return any(find_element(each, asked) is not None for each in own)
+    return any(find(each, asked) is not None for each in own)
 
 
 def _rewrite_file(file: str, plans: Plans, hooks: Hooks) -> list[tuple[FunctionType, CodeType]]:
@@ -258,11 +278,14 @@ def rewrite_function(function: Any, plan: Plan, meanings: Meanings) -> None:
     outside = frozenset(name for node in own if isinstance(node, ast.Global) for name in node.names)
     append_in_place(function)
     mark_elements(function, dict(plan.picks))
+    for place in plan.stores:
+        find_stored_element(function, place).is_put = True
     for each in own if plan.named_calls else ():
         if isinstance(each, ast.Call) and place_of(each) in plan.named_calls:
             each.is_named = True  # type: ignore[attr-defined]
     for each in take_apart(function, meanings):
         rewrite_function(each, Plan(), meanings)
+    ask_for_ends(function, plan.ends)
     if plan.receives:
         receive_results(function, dict(plan.apart))
     apart = add_copies(function, dict(plan.apart))

@@ -4,7 +4,6 @@ list: the test says so."""
 from __future__ import annotations
 
 _BY_REASON = {
-    "a concrete integer is needed": "gaussian_elimination sum_of_chunks",
     "a tensor is written to, and the body of `while parent[i] != i:` returns it as it": (
         "union_find"
     ),

@@ -4,23 +4,10 @@ from __future__ import annotations
 
 REFUSED_IDIOMS: dict[str, str] = {
     **dict.fromkeys(
-        (
-            "positions_as_a_list mask_of_lists most_common_word frequency_penalty "
-            "window_from_a_cache pad_to_a_power_of_two common_stride as_a_square taylor "
-            "FirstLayers pooled bits_as_text distinct_words first_rows_by_islice "
-        ).split(),
+        "most_common_word frequency_penalty pooled bits_as_text distinct_words".split(),
         "a concrete integer is needed",
     ),
-    "histogram_in_a_dict": "[LW0102] a concrete integer is needed",
-    **dict.fromkeys(
-        (
-            "chunks_of_a_size until_a_sentinel sum_until_zero sum_without_leading_zeros "
-            ""
-            "two_largest_by_a_heap bucket_by_bisect runs_by_groupby "
-            "sorted_by_a_comparison "
-        ).split(),
-        "cannot decide",
-    ),
+    **dict.fromkeys("runs_by_groupby sorted_by_a_comparison".split(), "cannot decide"),
     **dict.fromkeys(
         (
             "caller_catches suppressed leave_by_an_exception callee_converges element_or_last "
@@ -38,7 +25,7 @@ REFUSED_IDIOMS: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "queue_of_jobs best_by_its_name RoutesByLargestScore run_lengths ReturnsNoneBeside "
+            "best_by_its_name RoutesByLargestScore ReturnsNoneBeside "
             "best_from_infinity "
             "best_of_a_while int_that_becomes_float or_none dataclass_exits says_how_it_ended "
             "one_or_two_results key_that_is_set_once setdefault_on_one_side least_recently_used "
@@ -47,14 +34,13 @@ REFUSED_IDIOMS: dict[str, str] = {
         "the two sides of an `if` on data do not agree",
     ),
     "sum_from_zero_returned": "a tensor is written to, and the False side of",
-    "factors_in_a_cycle": "in a loop on data the body changes",
     "list_of_kept": "the module returns a list to which a loop appends",
     **dict.fromkeys(
         ("divide_or_zero cholesky_or_diagonal ").split(),
         "data decide whether this raises",
     ),
     **dict.fromkeys(
-        ("mean_by_hand listed_rows CausalMaskPerSize out_by_its_index prefix_sums ").split(),
+        "CausalMaskPerSize out_by_its_index".split(),
         "a declared dimension cannot vary as declared",
     ),
     "int_that_becomes_float_in_a_loop": "scale, which `while (x * scale).norm() > 5:` hands on",

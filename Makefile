@@ -91,7 +91,7 @@ explorer:
 	cd explorer && npm ci --no-audit --no-fund && npm run build
 
 run-wheel: $(BASE)
-	$(BIN)/python -m pip wheel -q --no-deps -w dist run
+	$(BIN)/python -m pip wheel -q --no-deps -w dist ./run
 
 site: $(SITE_STAMP)
 	$(BIN)/python .ci/site

@@ -101,6 +101,10 @@ Opset = Annotated[
 Record = Annotated[
     bool, option("--etrecord", help="An ETRecord beside a .pte file: its lines, for profile.")
 ]
+Bundle = Annotated[
+    list[str] | None,
+    option("--bundle", help="Calls with their results, in x.bpte: example, x.npy, calls.pt, …."),
+]
 Functions = Annotated[
     bool, option("--functions", help="Calls of modules in an .onnx file are calls of functions.")
 ]
@@ -240,6 +244,7 @@ def export(
     opset: Opset = None,
     functions: Functions = False,
     etrecord: Record = False,
+    bundle: Bundle = None,
     control_flow: Annotated[
         Flow, option("--control-flow", help="Branches on data.")
     ] = Flow.capture,
@@ -289,6 +294,7 @@ def export(
     words = _list_given(**asked_of_llm)
     if llm:
         others = [dynamic, constraints, constants, strict, core, edge, report, opens, ray, jobs > 1]
+        others += [etrecord, bundle]
         check_names(models, building)
         from lostwax.cli.language import export_language
 
@@ -302,7 +308,8 @@ def export(
 
     wanted = {"core": core, "edge": edge, "pte": pte, "onnx": onnx}
     asked = [name for name, is_asked in wanted.items() if is_asked]
-    writing = Writing(backend, _list_given(opset=opset, functions=functions or None), etrecord)
+    more = _list_given(opset=opset, functions=functions or None)
+    writing = Writing(backend, more, etrecord, tuple(bundle or ()))
     form = "" if report else choose_form(output, asked, writing)
     options = Options(
         building,
@@ -432,12 +439,14 @@ def lower(
     opset: Opset = None,
     functions: Functions = False,
     etrecord: Record = False,
+    bundle: Bundle = None,
 ) -> CommandOutcome:
     """Lower the program of a .pt2 file to another form."""
     check_file(file)
     from lostwax.cli.exporting import Writing, lower_file
 
-    writing = Writing(backend, _list_given(opset=opset, functions=functions or None), etrecord)
+    more = _list_given(opset=opset, functions=functions or None)
+    writing = Writing(backend, more, etrecord, tuple(bundle or ()))
     return lower_file(file, output, form.value if form else None, writing)
 
 

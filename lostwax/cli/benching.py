@@ -22,7 +22,7 @@ from lostwax.cli.models.names import Building
 from lostwax.cli.outcome import CommandOutcome
 from lostwax.cli.programs import load_program, reading, write_count
 from lostwax.cli.progress import show_status
-from lostwax.cli.running import match_inputs, prepare_call, read_inputs
+from lostwax.cli.running import list_in_order, match_inputs, prepare_call, read_inputs
 from lostwax.cli.wording import in_options
 from lostwax.errors import CommandError
 from lostwax.profiling.eager import profile_program
@@ -49,10 +49,11 @@ def bench_file(
     given = read_inputs(inputs)
     model = build_model(spec, building) if spec else None
     calls: dict[str, Callable[[], Any]] = {}
-    leaves: list[Any] = [value for _, value in given]
+    is_executable = file.endswith(".pte")
+    leaves = list_in_order(given, file) if is_executable else [value for _, value in given]
     if model is not None and not given:
         leaves = pytree.tree_leaves((model.args, model.kwargs))
-    if file.endswith(".pte"):
+    if is_executable:
         if not leaves:
             raise CommandError(
                 "a .pte file has no example inputs\n  instead: --input x.npy, or a model, too"
@@ -82,7 +83,7 @@ def bench_file(
     head = f"{write_count(repeat, 'call')} each, {write_count(used, 'thread')}, "
     lines = [head + write_count(items, "item") + " a call", *_write_times(told)]
     notes = []
-    if threads and file.endswith(".pte"):
+    if threads and is_executable:
         notes.append("--threads is of eager: ExecuTorch's runtime has its own")
     return CommandOutcome(result, "\n".join(lines), notes=notes)
 
@@ -176,7 +177,7 @@ def _profile(file: str, options: ProfileOptions) -> Profile:
         if file.endswith(".pte"):
             return profile_executable(
                 file,
-                [value for _, value in given] if given else None,
+                list_in_order(given, file) or None,
                 method=options.method,
                 calls=options.repeat,
                 etdump=options.etdump,

@@ -11,8 +11,9 @@ from typing import Any
 
 from lostwax.backends.transform import to_edge_transform_and_lower
 from lostwax.capture.export import export
+from lostwax.cli.models.calls import read_calls
 from lostwax.cli.models.factories import Model, build_model
-from lostwax.cli.models.names import AS_IT_IS, Building
+from lostwax.cli.models.names import AS_IT_IS, Building, check_calls
 from lostwax.cli.models.sizes import read_dynamic
 from lostwax.cli.outcome import CommandOutcome, check_output, write_error
 from lostwax.cli.programs import (
@@ -42,6 +43,8 @@ class Writing:
     """Options of `lostwax.onnx.save` that were given."""
     etrecord: bool = False
     """Is an ETRecord written beside a .pte file?"""
+    bundle: tuple[str, ...] = ()
+    """Calls that are written beside it, with what they return."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,8 @@ class TargetForm:
     """One thing that can be written of a program."""
 
     suffix: str
-    write: Callable[[ExportedProgram, str, Writing], dict[str, Any]]
-    """Writes a program to a file, and tells more of what was written."""
+    write: Callable[[ExportedProgram, Model, str, Writing], dict[str, Any]]
+    """Writes the program of a model to a file, and tells more of what was written."""
     has_backends: bool = False
 
 
@@ -98,6 +101,10 @@ def choose_form(output: str | None, asked: Sequence[str], writing: Writing) -> s
     form = asked[0] if asked else by_suffix
     if writing.backend and not FORMS[form].has_backends:
         raise CommandError("--backend goes with --pte or --edge")
+    for name in ("etrecord", "bundle"):
+        if getattr(writing, name) and form != "pte":
+            raise CommandError(f"--{name} is of .pte files\n  instead: -o x.pte, or without it")
+    check_calls(writing.bundle)
     if writing.onnx and form != "onnx":
         name = next(iter(writing.onnx)).replace("_", "-")
         raise CommandError(f"--{name} is of ONNX files\n  instead: -o x.onnx, or without --{name}")
@@ -160,7 +167,7 @@ def export_model(job: Job[Options]) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     described = describe_program(program)
     with in_options(options.dynamic):
-        more = FORMS[options.form].write(program, job.file, options.writing)
+        more = FORMS[options.form].write(program, model, job.file, options.writing)
     size = os.path.getsize(job.file)
     return {
         "model": job.model,
@@ -181,18 +188,24 @@ def find_backend(name: str) -> Any:
 # ------------------------------------------------------------------------------------------- forms
 
 
-def _write_pt2(program: ExportedProgram, file: str, writing: Writing) -> dict[str, Any]:
+def _write_pt2(
+    program: ExportedProgram, model: Model, file: str, writing: Writing
+) -> dict[str, Any]:
     save(program, file)
     return {"nodes": sum(count_operators(program).values())}
 
 
-def _write_core(program: ExportedProgram, file: str, writing: Writing) -> dict[str, Any]:
+def _write_core(
+    program: ExportedProgram, model: Model, file: str, writing: Writing
+) -> dict[str, Any]:
     core = program.run_decompositions()
     save(core, file)
     return {"nodes": sum(count_operators(core).values())}
 
 
-def _write_edge(program: ExportedProgram, file: str, writing: Writing) -> dict[str, Any]:
+def _write_edge(
+    program: ExportedProgram, model: Model, file: str, writing: Writing
+) -> dict[str, Any]:
     edge = to_edge_transform_and_lower(program, partitioner=find_backend(writing.backend))
     lowered = edge.exported_program()
     data = f"{lowered}\n".encode()
@@ -201,13 +214,17 @@ def _write_edge(program: ExportedProgram, file: str, writing: Writing) -> dict[s
     return {"nodes": nodes, "delegated": _share(edge, writing.backend)}
 
 
-def _write_pte(program: ExportedProgram, file: str, writing: Writing) -> dict[str, Any]:
+def _write_pte(
+    program: ExportedProgram, model: Model, file: str, writing: Writing
+) -> dict[str, Any]:
     edge = to_edge_transform_and_lower(program, partitioner=find_backend(writing.backend))
     executable = edge.to_executable()
-    executable.save(file, etrecord=writing.etrecord)
-    calls = (sum(each["operators"].values()) for each in describe_methods(file).values())
+    bundled = list(read_calls(writing.bundle, model, "--bundle")) or None
+    executable.save(file, etrecord=writing.etrecord, bundled=bundled)
+    counts = (sum(each["operators"].values()) for each in describe_methods(file).values())
     return {
-        "nodes": sum(calls),
+        "nodes": sum(counts),
+        "bundled_calls": len(bundled or ()),
         "delegated": _share(edge, writing.backend),
         "arena_bytes": executable.arena_sizes,
     }
@@ -217,7 +234,9 @@ def _share(edge: Any, backend: str) -> float | None:
     return round(edge.delegation_report().share, 4) if backend else None
 
 
-def _write_onnx(program: ExportedProgram, file: str, writing: Writing) -> dict[str, Any]:
+def _write_onnx(
+    program: ExportedProgram, model: Model, file: str, writing: Writing
+) -> dict[str, Any]:
     from lostwax.onnx import save as save_onnx
     from lostwax.onnx.saving import count_nodes
 
@@ -245,10 +264,17 @@ def lower_file(
     check_output(file, (suffix,))
     find_backend(writing.backend)
     with show_status(f"lowering {source}"), in_options(()):
-        more = FORMS[form].write(load_program(source), file, writing)
+        program = load_program(source)
+        more = FORMS[form].write(program, _model_of(program, source), file, writing)
     made = {"source": source, "file": file, "bytes": os.path.getsize(file), **more}
     told = f"{file}: {write_count(made['nodes'], 'operator')}, {write_bytes(made['bytes'])}"
     return CommandOutcome(made, f"{told}{write_more(made)}")
+
+
+def _model_of(program: ExportedProgram, source: str) -> Model:
+    """What a file's program is called like."""
+    args, kwargs = program.example_inputs or ((), {})
+    return Model(source, program.module(), args, kwargs, bool(program.example_inputs))
 
 
 def write_line(made: dict[str, Any]) -> str:
@@ -271,4 +297,6 @@ def write_more(made: dict[str, Any]) -> str:
         text += f", {made['delegated']:.0%} delegated"
     if made.get("arena_bytes"):
         text += f", memory {write_bytes(sum(made['arena_bytes'].values()))} beside the weights"
+    if made.get("bundled_calls"):
+        text += f", {write_count(made['bundled_calls'], 'call')} in the .bpte file"
     return text

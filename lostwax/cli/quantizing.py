@@ -57,7 +57,7 @@ def quantize_model(
         tell("exporting it again")
         again = _export(quantized, model, options)
         with in_options(options.dynamic):
-            more = FORMS[options.form].write(again, file, options.writing)
+            more = FORMS[options.form].write(again, model, file, options.writing)
     made = {
         "model": spec,
         "file": file,
@@ -192,7 +192,7 @@ def _calibrate(
 ) -> tuple[list[tuple[Call, Any]], int]:
     """Run the calls; the first of them with their results in floats, and how many there were.
     Without any it is the example. The program says which sizes it is for; torchao's does not."""
-    calls: Iterable[Call] = read_calls(texts, model)
+    calls: Iterable[Call] = read_calls(texts, model, "--calibrate")
     if not texts:
         calls = [(model.args, dict(model.kwargs))]
         if "is_dynamic" not in quantizer:

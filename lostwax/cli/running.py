@@ -127,7 +127,7 @@ def check_model_stages(
         given = read_inputs(inputs)
         call = match_inputs(given, len(example[0]), [*example[1]]) if given else example
         tell("running each stage")
-        with in_options(()):
+        with in_options(()), reading(file or spec):
             found = check_stages(
                 program,
                 model.module,
@@ -229,8 +229,10 @@ def run_file(file: str, inputs: Sequence[str], output: str | None, name: str) ->
         with reading(file):
             runtime = load_runtime(file)
 
+        values = list_in_order(given, file)
+
         def call() -> Any:
-            return runtime.run([value for _, value in given], method=method)
+            return runtime.run(values, method=method)
     elif file.endswith(".onnx"):
         if not given:
             raise CommandError("an .onnx file has no example inputs\n  instead: --input x.npy")
@@ -298,6 +300,17 @@ Given = list[tuple[str, Any]]
 def read_inputs(texts: Sequence[str]) -> Given:
     """Inputs from files, `x.npy` or `mask=m.npy`."""
     return [(name, read_input(file)) for name, file in map(split_input, texts)]
+
+
+def list_in_order(given: Given, file: str) -> list[Any]:
+    """The inputs of a `.pte` file, which has no names for them."""
+    for name, _ in given:
+        if name:
+            raise CommandError(
+                f"--input {name}=…: the inputs of {file} have no names\n  why: a .pte file has "
+                "their places alone\n  instead: --input x.npy for each of them, in order"
+            )
+    return [value for _, value in given]
 
 
 def prepare_call(program: ExportedProgram, given: Given, file: str) -> Callable[[], Any]:

@@ -50,23 +50,20 @@ class _Stopwatch(Interpreter):
 
 def profile_program(program: ExportedProgram, inputs: Any, title: str, calls: int = 5) -> Profile:
     """How long each node of a program takes: the median of so many calls, after one that does not
-    count. `inputs` are args and kwargs. Where tensors are on a GPU, what counts is how long that
-    works."""
+    count; together they are the call. `inputs` are args and kwargs. Where tensors are on a GPU,
+    what counts is how long that works."""
     bound = call_convention(program, True).bind(*inputs)
     values = [*state_values(program), *bound]
     is_on_gpu = any(isinstance(v, torch.Tensor) and v.is_cuda for v in values)
-    runs, wholes = [], []
+    runs = []
     watch = _Stopwatch(program, is_on_gpu)
     for turn in range(calls + 1):
         with torch.no_grad(), torch.random.fork_rng():
             torch.manual_seed(0)
-            start = time.perf_counter()
             seconds = _run_on_gpu(watch, values) if is_on_gpu else _run(watch, values)
         if turn:
             runs.append(seconds)
-            wholes.append(time.perf_counter() - start)
-    whole = statistics.median(sum(run.values()) for run in runs) if is_on_gpu else None
-    whole = statistics.median(wholes) if whole is None else whole
+    whole = statistics.median(sum(run.values()) for run in runs)
     nodes = {n.name: n for n in program.graph.nodes if n.op == "call_function"}
     return Profile(title, whole, calls, tuple(_pieces(nodes, runs, watch.bytes)))
 

@@ -66,7 +66,7 @@ def profile_executable(
     )
     known = read_record(beside).get(method) if beside else None
     if etdump is not None:
-        blocks = read_trace(etdump)
+        blocks = _read_dump(etdump)
     else:
         if inputs is None and beside and method == "forward":
             inputs = read_inputs(beside)
@@ -96,7 +96,8 @@ def _run_traced(data: bytes, file: Any, inputs: Sequence[Any], method: str, call
     except ImportError as error:
         raise LoadError(
             "lostwax-run is not installed, which notes how long instructions take\n"
-            "  instead: pip install lostwax-run, or the ETDump of another runtime: --etdump FILE"
+            "  instead: its wheel, which `pip wheel run/` builds in lostwax's repository; or the "
+            "ETDump of another runtime: --etdump FILE"
         ) from error
     programs: list[Any] = []
 
@@ -117,6 +118,13 @@ def _run_traced(data: bytes, file: Any, inputs: Sequence[Any], method: str, call
         raise LoadError(str(error)) from error
     dump: bytes = programs[0].take_trace().dump
     return dump
+
+
+def _read_dump(file: str | os.PathLike[str]) -> list[Block]:
+    try:
+        return read_trace(file)
+    except LoadError as error:
+        raise LoadError(error.message, (*error.where, os.fspath(file))) from None
 
 
 def _draw_inputs(plan: dict[str, Any]) -> list[Any]:

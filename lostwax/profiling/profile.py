@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from lostwax.errors import LoadError
 from lostwax.ir.origin import NodeOrigin
@@ -118,8 +118,9 @@ def profile_from_json(given: Any) -> Profile:
         ]
         return Profile(given["file"], given["seconds"], given["calls"], tuple(pieces))
     except (AttributeError, KeyError, TypeError) as error:
+        why = f"it has no {error}" if isinstance(error, KeyError) else error
         raise LoadError(
-            f"this is no profile: {error}\n  instead: what lostwax profile --json prints"
+            f"this is no profile: {why}\n  instead: what lostwax profile --json prints"
         ) from error
 
 
@@ -128,23 +129,25 @@ def profile_from_json(given: Any) -> Profile:
 
 def write_profile(profile: Profile, kinds: Sequence[str] = KINDS, most: int = 12) -> str:
     """The groups as tables."""
-    lines = [f"{profile.title}: {_ms(profile.seconds)} ms a call, the median of {profile.calls}"]
+    unit = _choose_unit(profile.seconds)
+    whole = f"{unit.write(profile.seconds)} {unit.name} a call"
+    lines = [f"{profile.title}: {whole}, the median of {profile.calls}"]
     for kind in kinds:
-        lines += ["", *_table(kind, profile.group(kind), most)]
+        lines += ["", *_table(kind, profile.group(kind), unit, most)]
     return "\n".join(lines)
 
 
-def _table(kind: str, groups: Sequence[TimedGroup], most: int) -> list[str]:
+def _table(kind: str, groups: Sequence[TimedGroup], unit: TimeUnit, most: int) -> list[str]:
     shown = groups[:most]
-    rows = [("ms", "share", "count", "bytes", "delegate", f"by {kind}")]
+    rows = [(unit.name, "share", "count", "bytes", "delegate", f"by {kind}")]
     rows += [
-        (_ms(g.seconds), f"{g.share:.1%}", str(g.count), _size(g.bytes), g.delegate, g.name)
+        (unit.write(g.seconds), f"{g.share:.1%}", str(g.count), _size(g.bytes), g.delegate, g.name)
         for g in shown
     ]
     left = groups[most:]
     if left:
         rest = sum(g.seconds for g in left), sum(g.share for g in left), len(left)
-        rows.append((_ms(rest[0]), f"{rest[1]:.1%}", "", "", "", f"({rest[2]} more)"))
+        rows.append((unit.write(rest[0]), f"{rest[1]:.1%}", "", "", "", f"({rest[2]} more)"))
     return _align(rows, right=4)
 
 
@@ -159,8 +162,18 @@ def _align(rows: Sequence[Sequence[str]], right: int) -> list[str]:
     ]
 
 
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.3f}"
+class TimeUnit(NamedTuple):
+    """In what times are told: so that a call has figures to tell."""
+
+    name: str
+    seconds: float
+
+    def write(self, seconds: float, sign: str = "") -> str:
+        return f"{seconds / self.seconds:{sign}.3f}"
+
+
+def _choose_unit(seconds: float) -> TimeUnit:
+    return TimeUnit("ms", 1e-3) if seconds >= 1e-3 else TimeUnit("µs", 1e-6)
 
 
 def _size(count: int) -> str:
@@ -183,25 +196,22 @@ def compare_profiles(one: Profile, other: Profile) -> dict[str, list[dict[str, A
     return found
 
 
-def _change(row: dict[str, Any]) -> str:
-    return f"{1e3 * (row['new'] - row['old']):+.3f}"
-
-
 def write_comparison(
     one: Profile, other: Profile, kinds: Sequence[str] = KINDS, most: int = 12
 ) -> str:
     """What changed from one profile to the other, as tables."""
+    unit = _choose_unit(max(one.seconds, other.seconds))
     ratio = f"{other.seconds / one.seconds:.2f}x" if one.seconds else ""
     lines = [
-        f"{one.title}: {_ms(one.seconds)} ms a call",
-        f"{other.title}: {_ms(other.seconds)} ms a call, {ratio}",
+        f"{one.title}: {unit.write(one.seconds)} {unit.name} a call",
+        f"{other.title}: {unit.write(other.seconds)} {unit.name} a call, {ratio}",
     ]
     found: Mapping[str, list[dict[str, Any]]] = compare_profiles(one, other)
     for kind in kinds:
-        rows = [("old ms", "new ms", "change", f"by {kind}")]
-        rows += [
-            (_ms(row["old"]), _ms(row["new"]), _change(row), row["name"])
-            for row in found[kind][:most]
-        ]
+        rows = [(f"old {unit.name}", f"new {unit.name}", "change", f"by {kind}")]
+        for row in found[kind][:most]:
+            old, new = row["old"], row["new"]
+            change = unit.write(new - old, "+")
+            rows.append((unit.write(old), unit.write(new), change, row["name"]))
         lines += ["", *_align(rows, right=3)]
     return "\n".join(lines)

@@ -159,8 +159,8 @@ def load_executorch(data: bytes, weights: bytes | None, plans: Plans) -> Callabl
     if any(len(plan["non_const_buffer_sizes"] or ()) > STATE_ARENA for plan in plans):
         raise LoadError(
             "ExecuTorch's Python cannot load methods that share state with weights beside them"
-            "\n  instead: pip install lostwax-run, weights in the file, or Module with"
-            " share_memory_arenas in C++"
+            "\n  instead: lostwax-run (docs/recipes/run-without-torch.md), weights in the file, or "
+            "Module with share_memory_arenas in C++"
         )
     from_buffers = runtime._load_for_executorch_from_buffer
     module = from_buffers(data, data_map_buffer=weights, program_verification=full)

@@ -23,7 +23,7 @@ def exported(lostwax: Any, folder: Path) -> Path:
 def test_an_executable_with_the_dump_of_a_device(lostwax: Any, exported: Path) -> None:
     done = lostwax("profile", "m.pte", "--etdump", "m.etdp", "--by", "line")
     assert done.code == 0, done
-    assert done.out.startswith("m.pte: 0.002 ms a call, the median of 1\n")
+    assert done.out.startswith("m.pte: 2.000 µs a call, the median of 1\n")
     assert "nets.py:" in done.out
     assert "by operator" not in done.out
 

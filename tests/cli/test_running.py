@@ -173,3 +173,53 @@ def test_a_bundled_program_is_checked_by_what_is_in_it(lostwax, folder):
     (folder / "m.bpte").write_bytes(b"nothing at all")
     ran = lostwax("check", "m.bpte")
     assert (ran.code, "not a bundled program: its identifier" in ran.err) == (3, True)
+
+
+def test_calls_are_bundled_on_the_command_line(lostwax, folder):
+    numpy.save("x.npy", numpy.ones((3, 4), "float32"))
+    words = ("--bundle", "example", "--bundle", "x.npy")
+    ran = lostwax("export", "nets.py:tiny", "-o", "m.pte", *words)
+    assert (ran.code, "2 calls in the .bpte file" in ran.out) == (0, True)
+    assert lostwax("export", "nets.py:tiny", "-o", "a.pt2").code == 0
+    assert lostwax("lower", "a.pt2", "-o", "low.pte", *words).code == 0
+    assert lostwax("export", "nets.py:scaled", "-o", "s.pte", "--bundle", "example").code == 0
+    ran = lostwax("check", "m.bpte", "low.bpte", "s.bpte", "--json")
+    assert ran.code == 0
+    assert [len(each["agreed"]) for each in ran.json["result"]["bundles"]] == [2, 2, 1]
+    (first, second) = face.pte.read_bundle("m.bpte").cases["forward"]
+    assert not torch.equal(first.inputs[0], second.inputs[0])
+    assert torch.equal(second.inputs[0], torch.ones(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("-o", "m.pt2", "--bundle", "example"), "--bundle is of .pte files\n  instead: -o x.pte"),
+        (("-o", "m.pt2", "--etrecord"), "--etrecord is of .pte files"),
+        (("-o", "m.pte", "--bundle", "none.npy"), "there is no file 'none.npy'"),
+        (("-o", "m.pte", "--bundle", "w.npz"), "--bundle 'w.npz': the example has no input 'w'"),
+    ],
+)
+def test_what_cannot_be_bundled(lostwax, folder, words, text):
+    numpy.savez("w.npz", w=numpy.ones((3, 4), "float32"))
+    ran = lostwax("export", "nets.py:tiny", *words)
+    assert ran.code == 2
+    assert text in ran.err
+
+
+def test_inputs_of_an_executable_have_no_names(lostwax, folder):
+    numpy.save("x.npy", numpy.ones((3, 4), "float32"))
+    assert lostwax("export", "nets.py:tiny", "-o", "m.pte").code == 0
+    for command in ("run", "bench", "profile"):
+        ran = lostwax(command, "m.pte", "--input", "y=x.npy")
+        assert ran.code == 2
+        assert "--input y=…: the inputs of m.pte have no names" in ran.err
+
+
+def test_a_file_that_does_not_run_is_not_checked_by_stages(lostwax, folder):
+    assert lostwax("export", "nets.py:tiny", "-o", "m.pte").code == 0
+    (folder / "cut.pte").write_bytes((folder / "m.pte").read_bytes()[:300])
+    ran = lostwax("check", "cut.pte", "nets.py:tiny", "--stages")
+    assert ran.code == 3
+    assert "the file has 300 bytes" in ran.err
+    assert "while reading cut.pte" in ran.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from lostwax.profiling.eager import profile_program
 from lostwax.profiling.executable import profile_executable
 from lostwax.profiling.profile import (
     Profile,
+    TimedPiece,
     compare_profiles,
     profile_from_json,
     write_comparison,
@@ -116,7 +118,7 @@ def test_as_text_and_as_data(profile: Profile) -> None:
     data = json.loads(json.dumps(profile.to_json()))
     assert profile_from_json(data) == profile
     assert profile_from_json({"result": {"profile": data}}) == profile
-    with pytest.raises(LoadError, match="this is no profile"):
+    with pytest.raises(LoadError, match="this is no profile: it has no 'pieces'"):
         profile_from_json({"seconds": {}})
     with pytest.raises(LoadError, match="this is no profile"):
         profile_from_json([1])
@@ -130,6 +132,19 @@ def test_two_profiles_beside_each_other(profile: Profile, folder: Path) -> None:
     first = {"name": "Convolution (NHWC, F32) IGEMM", "old": 4e-4, "new": 0.0}
     assert changes[0] == first
     assert "m.pte: 0.500 ms a call, 0.50x" in write_comparison(profile, other)
+
+
+def test_small_times_are_told_in_microseconds(profile: Profile) -> None:
+    small = replace(profile, seconds=5e-6, pieces=(TimedPiece("a", 2e-6), TimedPiece("b", 2.5e-7)))
+    lines = write_profile(small, ("operator",)).splitlines()
+    assert lines[0] == "m.pte: 5.000 µs a call, the median of 3"
+    assert [line.split()[:2] for line in lines[2:]] == [
+        ["µs", "share"],
+        ["2.000", "40.0%"],
+        ["0.250", "5.0%"],
+    ]
+    beside = write_comparison(small, replace(small, pieces=()), ("operator",)).splitlines()
+    assert beside[3:5] == ["old µs  new µs  change  by operator", " 2.000   0.000  -2.000  a"]
 
 
 def test_without_a_record_there_are_operators_alone(folder: Path) -> None:
@@ -150,8 +165,11 @@ def test_a_dump_of_something_else(folder: Path, tmp_path: Path) -> None:
     far.write_bytes(write_dump([]))
     with pytest.raises(LoadError, match="the dump has no instructions"):
         profile_executable(folder / "m.pte", etdump=far)
-    with pytest.raises(LoadError, match="not an ETDump"):
+    with pytest.raises(
+        LoadError, match=r"not an ETDump[\s\S]*instead: what a runtime noted"
+    ) as told:
         profile_executable(folder / "m.pte", etdump=folder / "m.pte")
+    assert told.value.where[-1].endswith("m.pte")
     with pytest.raises(LoadError, match="there is no method 'backward'"):
         profile_executable(folder / "m.pte", etdump=far, method="backward")
 

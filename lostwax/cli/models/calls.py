@@ -1,4 +1,4 @@
-"""The calls that `lostwax quantize --calibrate` names: files, folders of them, and functions."""
+"""The calls that options name, `--calibrate` and `--bundle`: files, folders of them, functions."""
 
 from __future__ import annotations
 
@@ -10,29 +10,32 @@ import torch
 
 from lostwax.cli.models.factories import Model, call_factory, find_factory
 from lostwax.cli.models.inputs import read_input
-from lostwax.cli.models.names import read_name
+from lostwax.cli.models.names import EXAMPLE, read_name
 from lostwax.cli.outcome import RESULTS
 from lostwax.errors import CommandError, did_you_mean
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def read_calls(texts: Sequence[str], model: Model) -> Iterator[Call]:
+def read_calls(texts: Sequence[str], model: Model, option: str) -> Iterator[Call]:
     """The calls that are named, one after another, in the form of the example."""
     for text in texts:
-        for given in _read_source(text):
-            yield _make_call(given, text, model)
+        if text == EXAMPLE:
+            yield model.args, dict(model.kwargs)
+            continue
+        for given in _read_source(text, option):
+            yield _make_call(given, f"{option} {text!r}", model)
 
 
-def _read_source(text: str) -> Iterator[Any]:
+def _read_source(text: str, option: str) -> Iterator[Any]:
     """What a source has: a list is of calls, and all else is one."""
     path = Path(text)
     if path.is_dir():
         for file in sorted(each for each in path.iterdir() if each.name.endswith(RESULTS)):
-            yield from _read_source(str(file))
+            yield from _read_source(str(file), option)
         return
     if path.is_file():
-        found = read_input(text, "--calibrate")
+        found = read_input(text, option)
     else:
         place, name, options = read_name(text)
         found = find_factory(place, name)
@@ -40,14 +43,14 @@ def _read_source(text: str) -> Iterator[Any]:
     several = isinstance(found, list) or not isinstance(found, (torch.Tensor, tuple, Mapping))
     if several and not hasattr(found, "__iter__"):
         raise CommandError(
-            f"--calibrate {text!r} gives a value of type {type(found).__name__}\n"
+            f"{option} {text!r} gives a value of type {type(found).__name__}\n"
             "  instead: calls: a tensor, a tuple of arguments, a dict of them by name, or several "
             "of these in a list"
         )
     yield from found if several else [found]
 
 
-def _make_call(given: Any, text: str, model: Model) -> Call:
+def _make_call(given: Any, source: str, model: Model) -> Call:
     """One call as the example is: by place what is there by place, by name the others."""
     names = [*model.arguments]
     if not isinstance(given, Mapping):
@@ -56,7 +59,7 @@ def _make_call(given: Any, text: str, model: Model) -> Call:
             return plain, {}
         if len(plain) > len(names):
             raise CommandError(
-                f"--calibrate {text!r} has a call with {len(plain)} arguments, and the example has "
+                f"{source} has a call with {len(plain)} arguments, and the example has "
                 f"{len(names)}: {', '.join(names)}\n  instead: a tuple is one call, and a list is "
                 "several"
             )
@@ -64,11 +67,11 @@ def _make_call(given: Any, text: str, model: Model) -> Call:
     for name in given:
         if name not in names:
             hint = did_you_mean(name, names) or f"; it has {', '.join(names)}"
-            raise CommandError(f"--calibrate {text!r}: the example has no input {name!r}{hint}")
+            raise CommandError(f"{source}: the example has no input {name!r}{hint}")
     for name in names:
         if name not in given:
             raise CommandError(
-                f"--calibrate {text!r} has a call without {name!r}, which the example has\n"
+                f"{source} has a call without {name!r}, which the example has\n"
                 f"  instead: each call with {', '.join(names)}"
             )
     count = len(model.args)

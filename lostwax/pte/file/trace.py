@@ -81,7 +81,10 @@ def read_trace(file: str | os.PathLike[str] | bytes) -> list[Block]:
     if data[8:12] == IDENTIFIER:  # its size stands before it
         data = data[4:]
     if data[4:8] != IDENTIFIER:
-        raise LoadError(f"not an ETDump: its identifier is {data[4:8]!r}, not {IDENTIFIER!r}")
+        raise LoadError(
+            f"not an ETDump: its identifier is {data[4:8]!r}, not {IDENTIFIER!r}\n  instead: what "
+            "a runtime noted that was built with its event tracer: take_trace().dump of lostwax-run"
+        )
     reader = TableReader(data, TABLES, ABSENT)
     root = reader.table(reader.number("u32", 0, "the offset of the dump"), "ETDump", "the dump", 0)
     return [Block(run["name"] or "", tuple(_events(run))) for run in root["run_data"] or ()]

@@ -42,8 +42,8 @@ class DtypeRows:
     """The rows of one operator.
 
     `aliases` names sets of dtypes, a row says for each argument and return which set it is of. In
-    one row all that have the same alias have the same dtype. Rows with half precision stand apart,
-    in `reduced`: not every build of the runtime has them.
+    one row all that have the same alias have the same dtype. Rows with half precision that torch's
+    kernels take, and the runtime's do not, stand apart, in `reduced`.
     """
 
     operator: str
@@ -54,8 +54,7 @@ class DtypeRows:
 
     @cached_property
     def allowed_types(self) -> dict[str, set[torch.dtype]]:
-        """For each argument and return all the dtypes that some row allows, half precision
-        apart."""
+        """For each argument and return all the dtypes that some row allows; not of those apart."""
         found: dict[str, set[torch.dtype]] = {}
         for row in self.rows:
             for name, alias in row.items():
@@ -66,6 +65,11 @@ class DtypeRows:
         """Is there a row for these dtypes of arguments and returns? What is not given, as an
         optional tensor, fits every row."""
         return any(self._fits(row, dtypes) for row in (*self.rows, *self.reduced))
+
+    def is_apart(self, dtypes: Mapping[str, torch.dtype]) -> bool:
+        """Is there a row for these dtypes, but only apart?"""
+        rows = (row for row in self.rows if self._fits(row, dtypes))
+        return any(self._fits(row, dtypes) for row in self.reduced) and not any(rows)
 
     def _fits(self, row: Mapping[str, str], dtypes: Mapping[str, torch.dtype]) -> bool:
         bound: dict[str, torch.dtype] = {}

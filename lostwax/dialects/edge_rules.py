@@ -5,16 +5,16 @@ Must not change what it checks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
+from lostwax.dialects.call_dtypes import list_dtypes
 from lostwax.dialects.edge import PLAIN_OPERATORS
 from lostwax.dialects.edge_operators import DIM_ORDER, EdgeOperator
-from lostwax.fake import FakeTensor
 from lostwax.ir.data import Program
 from lostwax.ir.graph.delegate import find_delegates
 from lostwax.ir.graph.lookup import graph_modules
@@ -96,7 +96,7 @@ def _dtypes(module: GraphModule) -> Found:
         rows = operator.rows
         if rows is None:
             continue
-        given = dict(_given_dtypes(node, operator))
+        given = dict(list_dtypes(node, operator))
         if rows.allows(given):
             continue
         for name, dtype in given.items():
@@ -108,30 +108,3 @@ def _dtypes(module: GraphModule) -> Found:
         else:
             listed = ", ".join(f"{name} {dtype_text(d)}" for name, d in given.items())
             yield node, f"{operator}: no row has these dtypes together: {listed}"
-
-
-def _given_dtypes(node: Node, operator: EdgeOperator) -> Iterable[tuple[str, torch.dtype]]:
-    """The dtypes of the tensors that a call is given and returns, by name; a list is judged by its
-    first tensor."""
-    schema = operator._schema
-    names = [a.name for a in schema.arguments]
-    given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
-    for argument in schema.arguments:
-        if argument.allowed_types is not None:
-            dtype = _dtype_of(given.get(argument.name))
-            if dtype is not None:
-                yield argument.name, dtype
-    value: Any = node.meta.get("val")
-    values: Sequence[Any] = value if len(schema.returns) > 1 else [value]
-    for returned, part in zip(schema.returns, values, strict=False):
-        dtype = _dtype_of(part)
-        if dtype is not None and returned.allowed_types is not None:
-            yield returned.name, dtype
-
-
-def _dtype_of(value: Any) -> torch.dtype | None:
-    if isinstance(value, Node):
-        value = value.meta.get("val")
-    if isinstance(value, (tuple, list)):
-        return next((d for d in map(_dtype_of, value) if d is not None), None)
-    return value.dtype if isinstance(value, FakeTensor) else None

@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 
 import lostwax
 from lostwax.dialects.dtype_rows import FILE, parse_rows, read_rows, write_rows
-from lostwax.errors import LoweringError, ParseError, VerificationError
+from lostwax.errors import LoweringError, ParseError, PassError, VerificationError
 from lostwax.ops.dialect_operator import overload_of
 
 edge = lostwax.ops.edge
@@ -28,7 +28,7 @@ def targets(program: Any) -> list[str]:
 def test_the_example_of_the_specification() -> None:
     sigmoid = edge.aten.sigmoid.default
     assert str(sigmoid._schema) == "aten::sigmoid(Tensor self) -> Tensor"
-    wide = {torch.float32, torch.float64}
+    wide = {torch.float32, torch.float64, torch.float16, torch.bfloat16}  # as the runtime's kernel
     whole = {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool}
     assert sigmoid._schema.arguments[0].allowed_types == wide | whole
     assert sigmoid._schema.returns[0].allowed_types == wide
@@ -36,21 +36,19 @@ def test_the_example_of_the_specification() -> None:
 
 def test_its_rows_are_those_of_the_specification() -> None:
     text = write_rows([read_rows()["aten::sigmoid"]])
-    aliases, _, rows = text.partition("  type_constraint:\n")
-    assert aliases.splitlines()[:7] == [
+    assert text.splitlines() == [
         "- func: sigmoid",
         "  namespace: edge",
         "  inherits: aten::sigmoid",
         "  type_alias:",
-        "    T0: [Bool, Byte, Char, Int, Long, Short]",
-        "    T1: [Double, Float]",
+        "    T0: [BFloat16, Double, Float, Half]",
+        "    T1: [Bool, Byte, Char, Int, Long, Short]",
         "    T2: [Float]",
-    ]
-    assert rows.splitlines()[:4] == [
+        "  type_constraint:",
         "  - self: T0",
-        "    __ret_0: T2",
+        "    __ret_0: T0",
         "  - self: T1",
-        "    __ret_0: T1",
+        "    __ret_0: T2",
     ]
 
 
@@ -87,14 +85,33 @@ def test_dtypes_go_together_in_rows() -> None:
 
 
 def test_every_core_operator_with_tensors_has_rows() -> None:
-    from tests.dialects.make_rows import core_operators
-
+    make_rows = pytest.importorskip("tests.dialects.make_rows", reason="no ExecuTorch")
     known = read_rows()
     names = {
-        f"{op._schema.name}.{op._schema.overload_name}".removesuffix(".") for op in core_operators()
+        f"{op._schema.name}.{op._schema.overload_name}".removesuffix(".")
+        for op in make_rows.core_operators()
     }
-    assert names - known.keys() == {"aten::_fft_c2r"}  # of complex tensors, which are not tried
-    assert len(known) >= 180
+    assert {"aten::_fft_c2r", "aten::view", "aten::sym_size.int", "aten::resize_"} <= names
+    assert not names - known.keys()
+    assert len(known) >= 200
+    c64, f32 = torch.complex64, torch.float32
+    assert known["aten::_fft_c2r"].allows({"self": c64, "__ret_0": f32})
+    assert not known["aten::_fft_c2r"].allows({"self": f32, "__ret_0": f32})
+
+
+def test_half_precision_stands_where_the_runtime_has_it() -> None:
+    halves = {torch.float16, torch.bfloat16}
+    known = read_rows()
+    for name in ("add.Tensor", "mm", "addmm", "_softmax", "convolution", "cumsum", "index.Tensor"):
+        (returned,) = (s for n, s in known[f"aten::{name}"].allowed_types.items() if "ret" in n)
+        assert halves <= returned, name
+    norm = known["aten::native_layer_norm"]
+    f16, f32 = torch.float16, torch.float32
+    names = ["input", "weight", "bias", "__ret_0", "__ret_1", "__ret_2"]
+    assert not norm.is_apart(dict.fromkeys(names, f16))
+    mixed = dict(zip(names, [f16, f32, f32, f16, f32, f32], strict=True))
+    assert norm.is_apart(mixed)
+    assert norm.allows(mixed)
 
 
 def test_the_file_of_rows_is_read_as_it_is_written() -> None:
@@ -248,3 +265,17 @@ def test_wrong_arguments(given: Any, message: str) -> None:
     program = lostwax.export(nn.ReLU(), (torch.ones(2),))
     with pytest.raises(LoweringError, match=message):
         given(program)
+
+
+def test_a_pass_that_puts_a_number_in_a_tensors_place_is_told_so() -> None:
+    program = lostwax.export(nn.ReLU(), (torch.ones(2),))
+
+    def use_number(module: GraphModule) -> None:
+        (node,) = module.graph.find_nodes(op="call_function", target=edge.aten.relu.default)
+        node.args = (3,)
+
+    text = r"node 'relu' cannot be typed: aten\.relu.*the argument 'self' is 3, not a tensor"
+    with pytest.raises(PassError, match=text):
+        program.to_edge().transform([use_number])
+    with pytest.raises(PassError, match=text):
+        program.to_edge().to_executable(lostwax.ExecutableConfig(passes=[use_number]))

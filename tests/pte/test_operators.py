@@ -154,3 +154,47 @@ def test_a_norm_is_folded_with_weights_that_are_views() -> None:
     module, x = NormOfViews(), torch.randn(2, 4, 5, 5)
     runtime = Runtime(lostwax.export(module, (x,)).to_edge().to_executable().buffer)
     assert_close(runtime(x), module(x))
+
+
+F16, I32 = torch.float16, torch.int32
+INDEX = torch.tensor([[0, 1, 1]], dtype=I32)
+MIXED = """
+F.layer_norm(x, (4,), torch.ones(4) * 2, torch.ones(4))
+torch.native_layer_norm(x, (4,), torch.ones(4), torch.zeros(4), 1e-5)
+F.group_norm(x.unsqueeze(-1), 2, torch.ones(4) * 3, torch.zeros(4))
+F.batch_norm(x, torch.ones(4), torch.ones(4) * 2)
+F.batch_norm(x, None, None, training=True)
+x.sum().item() * 2
+x.cumsum(0)
+torch.addmm(x[:, :3], x, x.t())
+x.var(0)
+torch.arange(0, 3, dtype=x.dtype) + x[:, 0]
+x.gather(1, INDEX)
+x.scatter(1, INDEX, 1.0)
+x.scatter(1, INDEX, x)
+x.scatter_add(1, INDEX, x)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("dtype", [F16, torch.bfloat16])
+@pytest.mark.parametrize("expression", MIXED)
+def test_half_precision_and_short_indices_where_a_kernel_has_them_not(
+    expression: str, dtype: torch.dtype
+) -> None:
+    """Kernels refused them when the method ran: floats beside halves, indices of 32 bits."""
+    code = compile(expression, "expression", "eval")
+    names = {"torch": torch, "F": F, "INDEX": INDEX}
+
+    def compute(x: Any) -> Any:
+        return eval(code, {**names, "x": x})
+
+    x = torch.randn(3, 4).to(dtype)
+    runtime = Runtime(lostwax.export(compute, (x,)).to_edge().to_executable().buffer)
+    wanted = tree_leaves(compute(x))
+    for found, eager in zip(runtime(x), wanted, strict=True):
+        if isinstance(eager, torch.Tensor):
+            assert found.dtype is eager.dtype
+            step = torch.finfo(eager.dtype).eps
+            torch.testing.assert_close(found, eager, rtol=4 * step, atol=4 * step)
+        else:
+            assert found == pytest.approx(eager)

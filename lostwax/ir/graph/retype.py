@@ -6,7 +6,7 @@ value whose type became another. Must not change what a graph computes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
@@ -207,17 +207,34 @@ def evaluate_node(node: Node, mode: FakeTensorMode) -> Any:
         if not isinstance(target, OpOverload):
             return target(*args, **kwargs)
         new = mode.evaluate(target, args, kwargs)
-    except (LostwaxError, RuntimeError, ValueError, IndexError, TypeError) as error:
+    except (LostwaxError, *_REFUSALS) as error:
         source = source_text(node)
+        why = _find_misplaced(target, args, kwargs) or str(error).splitlines()[0]
         raise PassError(
             f"node {node.name!r} cannot be typed: {target} refuses its arguments: "
-            f"{str(error).splitlines()[0]}" + (f"\n    at {source}" if source else "")
+            f"{why}" + (f"\n    at {source}" if source else "")
         ) from error
     record = operator(target)
     is_own = record.evaluation is not None or Trait.READS_NUMBER in record.traits
     if record.data_dependent or is_own:
         return _keep_old_sizes(node.meta.get("val"), new)
     return new
+
+
+_REFUSALS = RuntimeError, ValueError, IndexError, TypeError, AttributeError
+
+
+def _find_misplaced(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Which argument is no tensor, and has to be one; "" if none is."""
+    if not isinstance(target, OpOverload):
+        return ""
+    arguments = target._schema.arguments
+    given = {**dict(zip((a.name for a in arguments), args, strict=False)), **kwargs}
+    for argument in arguments:
+        value = given.get(argument.name)
+        if str(argument.type) == "Tensor" and not isinstance(value, Tensor):
+            return f"the argument {argument.name!r} is {value!r}, not a tensor"
+    return ""
 
 
 def _higher_order_value(node: Node) -> Any:

@@ -127,5 +127,12 @@ REFUSED: dict[str, frozenset[torch.dtype]] = {
 }
 """The dtypes that a kernel refuses when it runs, although the dialect allows them."""
 
+HALVES = frozenset((torch.float16, torch.bfloat16))
+LONG_INDEX = frozenset(
+    f"aten::{name}"
+    for name in ("gather.out", "scatter.src_out", "scatter.value_out", "scatter_add.out")
+)
+"""Kernels whose `index` has 64 bits, although the operator takes 32, too."""
+
 BROADCASTING = frozenset(f"aten::{name}.out" for name in ("add", "div", "mul", "sub"))
 """Kernels that are fast if an operand is broadcast along one dimension, and slow along more."""

@@ -29,6 +29,7 @@ from lostwax.pte.lowering.control import CONTROL
 from lostwax.pte.lowering.convolution import CONVOLUTIONS
 from lostwax.pte.lowering.delegates import lower_delegate
 from lostwax.pte.lowering.in_place import IN_PLACE, write_arguments
+from lostwax.pte.lowering.kernels import HALVES
 from lostwax.pte.lowering.listing import Call, Listing, Number, Storage, Tensor
 from lostwax.pte.lowering.pools import POOLS
 from lostwax.pte.lowering.quantized import QUANTIZED
@@ -290,6 +291,8 @@ class Lowering(CallWriter):
         source = self.value(node.args[0])
         if source.dtype is torch.bool and isinstance(value, torch.SymInt):
             source = self.cast(source, torch.int64)  # else it would be no integer there
+        if source.dtype in HALVES:  # of which the runtime reads no number
+            source = self.cast(source, torch.float32)
         call = Call("aten::_local_scalar_dense", [source, number], (number,), node)
         self.listing.steps.append(call)
         self.values[node] = number

@@ -14,6 +14,7 @@ from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 
 from lostwax.classes import SYMBOLIC
+from lostwax.dialects.call_dtypes import is_apart
 from lostwax.dialects.edge_operators import EdgeOperator, find_out_variant, search_out_variant
 from lostwax.errors import LoweringError
 from lostwax.fake.symbolic.node import unwrap
@@ -27,6 +28,8 @@ from lostwax.ops.traits import Trait
 from lostwax.pte.file.schema import DTYPES, MOST_DIMS
 from lostwax.pte.lowering.kernels import (
     BROADCASTING,
+    HALVES,
+    LONG_INDEX,
     REFUSED,
     Parameter,
     kernel_names,
@@ -102,6 +105,9 @@ class CallWriter:
         parameters = kernel_parameters(kernel)
         given = [p for p in parameters if not p.is_out]
         filled = [*args, *(p.default for p in given[len(args) :])]
+        if kernel in LONG_INDEX:
+            at = [p.name for p in given].index("index")
+            filled[at] = self.cast(filled[at], torch.int64)
         if kernel in REFUSED:
             self._require_dtypes(kernel, [t for t in (*args, *outs) if isinstance(t, Tensor)])
         if any(v is None and not p.is_optional for v, p in zip(filled, given, strict=True)):
@@ -150,11 +156,30 @@ class CallWriter:
         value = node.meta["val"]
         if self._names_dim_of_scalar(args, parameters):
             return self._call_on_row(kernel, args, parameters, value)
+        if isinstance(target, EdgeOperator) and is_apart(node, target):
+            return self._call_in_float(kernel, args, value)
         if isinstance(value, FakeTensor):
             return self.call(kernel, *args, outs=[self.new_like(value)])
         outs = [self.new_like(v) for v in value]
         self.call(kernel, *args, outs=outs)
         return outs
+
+    def _call_in_float(self, kernel: str, args: list[Any], value: Any) -> Any:
+        """Call a kernel in float32 for values in half precision, which it has not together; they
+        are rounded to it afterwards, as eager does."""
+        wide = [self._cast_to_float(each) for each in args]
+        several = [value] if isinstance(value, FakeTensor) else value
+        sizes = [(v.fake_type.size, v.dtype) for v in several]
+        outs = [self.listing.new_tensor(n, torch.float32 if d in HALVES else d) for n, d in sizes]
+        self.call(kernel, *wide, outs=outs)
+        rounded = [self.cast(out, d) for out, (_, d) in zip(outs, sizes, strict=True)]
+        return rounded[0] if isinstance(value, FakeTensor) else rounded
+
+    def _cast_to_float(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._cast_to_float(each) for each in value]
+        is_half = isinstance(value, Tensor) and value.dtype in HALVES
+        return self.cast(value, torch.float32) if is_half else value
 
     def find_kernel(self, node: Node, target: Any, overload: OpOverload) -> str:
         """The kernel of an operator's out variant."""

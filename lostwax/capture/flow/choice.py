@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from lostwax.branches import is_caught_above
 from lostwax.bytecode import instruction_at
 from lostwax.capture.attempt import Retry
 from lostwax.capture.control.cond import append_cond, find_facts, read_predicate
@@ -33,7 +32,8 @@ from lostwax.capture.flow.merging import (
     refuse_numbers,
 )
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
-from lostwax.capture.flow.retry import BranchesDiffer, OptionsAsked
+from lostwax.capture.flow.options.raising import find_ways, may_be_caught
+from lostwax.capture.flow.retry import BranchesDiffer, OptionsAsked, RaiseLeaves
 from lostwax.capture.flow.rewriting.names import LEFT, RESULT, is_of_hooks, is_ours, show_name
 from lostwax.capture.flow.rewriting.sites import Site
 from lostwax.capture.flow.truths import KEPT, UNSET, drop_copies, find_known, make_tensor
@@ -48,7 +48,6 @@ from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError, asks_data
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
-from lostwax.handlers import is_caught
 from lostwax.location import find_tracebacks, locate_line
 from lostwax.sym import BoolExpr, Expr
 
@@ -74,13 +73,6 @@ def is_interrupt(error: BaseException) -> bool:
     steps = [instruction_at(each.tb_frame.f_code, each.tb_lasti) for each in last]
     is_raised = any(each in ("RAISE_VARARGS", "RERAISE") for each in steps)
     return isinstance(error, KeyboardInterrupt) and not is_raised
-
-
-def may_be_caught(frame: FrameType, error: BaseException) -> bool:
-    """May the function that runs here catch it, or one that has called it?"""
-    kinds = (type(error), *getattr(error, "stands_for", ()))
-    caught = any(is_caught(frame, frame.f_lasti, each) for each in kinds)
-    return caught or is_caught_above(frame, error)
 
 
 def goes_on(frame: FrameType, error: BaseException) -> bool:
@@ -278,13 +270,15 @@ class Choice:
 
     def _refuse_caught(self, error: BaseException, side: bool) -> None:
         if may_be_caught(self._frame, error):
-            raise CaptureError(
+            ways = find_ways(self._frame, error)
+            refusal = CaptureError(
                 f"the {side} side of an `if` on data raises {type(error).__name__}, and "
                 f"that may be caught: {error}.\n  at {self._where}\n"
                 "  why: whether it is raised is known only when the program runs, which cannot "
                 "catch anything\n"
                 "  instead: do in that side what is done where it is caught"
-            ) from error
+            )
+            raise refusal if ways is None else RaiseLeaves(*ways, refusal) from error
 
     # ----------------------------------------------------------------------------------- both end
 

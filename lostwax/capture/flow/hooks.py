@@ -4,6 +4,7 @@ every condition is what it is.
 
 from __future__ import annotations
 
+import copy
 import operator
 import sys
 from collections import deque
@@ -20,6 +21,7 @@ from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.lists.made import cut_elements, repeat_elements
 from lostwax.capture.flow.lists.queues import QueueOfUnknownLength
 from lostwax.capture.flow.merging import NOTHING
+from lostwax.capture.flow.options.raising import REFUSE, give_raised
 from lostwax.capture.flow.repetition import WhileRecorder
 from lostwax.capture.flow.rewriting.picks import Pick
 from lostwax.capture.flow.rewriting.recompile import Hooks
@@ -52,8 +54,10 @@ from lostwax.capture.flow.written_out.endings import (
 from lostwax.capture.flow.written_out.integers import operate
 from lostwax.capture.python.identities import is_same
 from lostwax.capture.python.one_of import OneOf, ask, check_received
+from lostwax.capture.python.raising import MayRaise, keep_raised, make_raised, seal_texts
 from lostwax.capture.python.returning import CallsInProgress
 from lostwax.errors import CaptureError
+from lostwax.fake.symbolic.classes import TEXTS
 from lostwax.location import PASSING_ON
 
 PASSING_ON.add(__file__)
@@ -215,6 +219,54 @@ class CaptureHooks(Hooks):
         if threads.is_capturing():
             _find_calls().hand_back(sys._getframe(1), value)
         return value
+
+    any_error = Exception
+
+    @property
+    def texts(self) -> int:
+        """How many texts have shown what is not known."""
+        return next(copy.copy(TEXTS))
+
+    def seal(self, texts: int, error: Any) -> Any:
+        """An exception that is raised; `texts`: how many there were before it was made."""
+        return seal_texts(error, texts != self.texts) if threads.is_capturing() else error
+
+    def keep_raised(self, error: Any, is_new: bool) -> Any:
+        """What there is in it."""
+        made = error() if isinstance(error, type) else error
+        return keep_raised(made, is_new or made is not error)
+
+    make_raised = staticmethod(make_raised)
+
+    def give_raised(self, result: Any, number: Any, *raised: Any) -> Any:
+        """What a function returns that gives back what it raises."""
+        return give_raised(
+            _find_calls(), sys._getframe(1), MayRaise(number, raised, result, REFUSE)
+        )
+
+    def begin_raising(self, function: Any, most: int) -> Any:
+        """What is called next, of which this many exceptions are expected."""
+        if threads.is_capturing():
+            _find_calls().begin(sys._getframe(1), function, most)
+        return function
+
+    def hear(self, value: Any) -> Any:
+        """What it has returned."""
+        if threads.is_capturing():
+            _find_calls().receive(sys._getframe(1), value)
+        return value
+
+    def is_raised(self, value: Any, number: int) -> Any:
+        """Does it raise this one?"""
+        if type(value) is not MayRaise or number > len(value.raised):
+            return False
+        return value.number == number
+
+    def take_raised(self, value: Any, number: int) -> BaseException:
+        return make_raised(value.raised[number - 1])
+
+    def take_result(self, value: Any) -> Any:
+        return value.result if type(value) is MayRaise else value
 
     def find_option(self, value: Any, most: int) -> Any:
         """Which of its options a variable is, as a number from 0 on; None, if it is what it is."""

@@ -34,7 +34,6 @@ from lostwax.capture.flow.lists.growth import (
     refuse_held,
     tell_changed,
 )
-from lostwax.capture.flow.lists.leaves import replace_leaves
 from lostwax.capture.flow.lists.replaced import ReplacedList, is_replaced
 from lostwax.capture.flow.lists.spans import Appended, PendingElements, UnknownElements
 from lostwax.capture.flow.merging import (
@@ -47,7 +46,6 @@ from lostwax.capture.flow.merging import (
     fill_like,
     is_same_number,
     join_attributes,
-    list_leaves,
     look_at,
     refuse_numbers,
     show_value,
@@ -56,6 +54,7 @@ from lostwax.capture.flow.numbers import DTYPES, FLOATS, INTEGERS, find_kind, nu
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
 from lostwax.capture.flow.options.in_loops import OptionsInLoop
 from lostwax.capture.flow.options.kinds import ATOMS, are_alike, list_options
+from lostwax.capture.flow.options.turns import Parts
 from lostwax.capture.flow.retry import ListGrows, OptionsAsked
 from lostwax.capture.flow.rewriting.appends import APPENDS, GUARDED, READS, REPLACES
 from lostwax.capture.flow.rewriting.sites import LoopSite
@@ -115,6 +114,7 @@ class WhileRecorder:
         self._turns: Slot | None = None
         """Of a `scan`: the numbers of the turns."""
         self._made: list[Any] = []
+        self._parts = Parts()
         """The containers that stand in the body for those of the turn before."""
 
     # ------------------------------------------------------------------------- called by the code
@@ -331,7 +331,7 @@ class WhileRecorder:
                         "once",
                         f"set {name} before the loop",
                     )
-                found.update({p: (n, NOTHING, v) for p, n, v in list_leaves(path, name, after)})
+                self._parts.begin(path, name, after, found)
             elif name in self._apart.names or not self._keep_apart(name, before, after, outcome):
                 self._compare(path, name, before, after, found)
         for key, place in outcome.changes.items():
@@ -494,7 +494,7 @@ class WhileRecorder:
                 found[path] = (name, before, after)
             return
         if before is NOTHING:
-            found.update({p: (n, NOTHING, v) for p, n, v in list_leaves(path, name, after)})
+            self._parts.begin(path, name, after, found)
             return
         if type(before) is not type(after) or isinstance(before, ATOMS) or callable(before):
             if not callable(before) and are_alike(before, after):
@@ -631,15 +631,19 @@ class WhileRecorder:
                 refuse = partial(self._refuse, f"{name} is one thing or another")
                 self._given[name] = self._apart.make(name, shown, refuse)
                 continue
-            before = self._before.get(name, MISSING)
-            value = replace_leaves(("variable", name), before, shown, self._made)
+            value = self._parts.put(
+                ("variable", name), self._before.get(name, MISSING), shown, self._made
+            )
             self._given[name] = UNSET if value is MISSING else value
         if self._turns is not None and not is_over:
             self._at = self._given[self._site.at] = self._turns.object.item()
         for key, place in self._places.items():
             if key not in self._growths:
-                made = partial(replace_leaves, shown=shown, made=self._made)
-                place.write([(k, made(("place", key, k), v)) for k, v in place.before])
+                written = [
+                    (k, self._parts.put(("place", key, k), v, shown, self._made))
+                    for k, v in place.before
+                ]
+                place.write(written)
         self._put_lists(objects, rows, is_over)
 
     def _refuse_holder(self, place: ChangedPlace) -> CaptureError:

@@ -7,7 +7,7 @@ appends (`rewriting/recompile.py`). Must not know how a capture works.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
@@ -155,6 +155,34 @@ class OptionsAsked(Retry):
         if found is None:
             self.refusal = self._refuse()
         return found
+
+
+Calls = Sequence[tuple[CodeType, tuple[Place, int]]]
+"""Functions, and where each calls another one, with how many exceptions that may raise."""
+
+
+class RaiseLeaves(Retry):
+    """Data raise an exception that a function around catches: the functions give it back."""
+
+    def __init__(self, raising: Sequence[CodeType], calls: Calls, refusal: CaptureError) -> None:
+        self.raising, self.calls, self.refusal = raising, calls, refusal
+        super().__init__("an exception that may be caught")
+
+    def amend(self, attempt: Attempt) -> Attempt | None:
+        found = {**attempt.plans}
+        for code in self.raising:
+            plan = found.get(key_of(code), Plan())
+            found[key_of(code)] = plan._replace(raises=True)
+        for code, call in self.calls:
+            plan = found.get(key_of(code), Plan())
+            found[key_of(code)] = plan._replace(raising_calls=plan.raising_calls | {call})
+        new = {key: plan for key, plan in found.items() if plan != attempt.plans.get(key)}
+        codes = [*self.raising, *(code for code, _ in self.calls)]
+        if not new or not all(map(can_have_hooks, codes)):
+            return None
+        if any(find_obstacle(key, plan) is not None for key, plan in new.items()):
+            return None
+        return attempt._replace(plans=found)
 
 
 class ListGrows(Retry):

@@ -20,6 +20,7 @@ import torch
 from lostwax.bytecode import instruction_at
 from lostwax.capture.python.module_hooks import find_kept, identity_of, read_code
 from lostwax.capture.python.one_of import OneOf, find_function, refuse_returned
+from lostwax.capture.python.raising import MayRaise
 from lostwax.errors import CaptureError
 from lostwax.location import Location, is_own_file, locate_line
 
@@ -32,13 +33,27 @@ class CallsInProgress:
     """The calls of functions that look at what they get, the innermost last."""
 
     def __init__(self) -> None:
-        self._begun: list[tuple[FrameType, Any]] = []
-        self._returned: OneOf | None = None
+        self._begun: list[tuple[FrameType, Any, int]] = []
+        self._returned: Any = None
         """What a function has handed back, and nobody has received."""
 
-    def begin(self, frame: FrameType, function: Any) -> None:
-        """The function that runs here is about to call this one; then it receives."""
-        self._begun.append((frame, function))
+    def begin(self, frame: FrameType, function: Any, raises: int = 0) -> None:
+        """The function that runs here is about to call this one; then it receives. `raises`: how
+        many exceptions it expects to be given."""
+        self._begun.append((frame, function, raises))
+
+    def give_raised(self, frame: FrameType, value: MayRaise) -> bool:
+        """The function that runs here returns this, if who has called it expects it."""
+        self._refuse()
+        calling = frame.f_back
+        while calling is not None and passes_result_on(calling):
+            calling = calling.f_back
+        if calling is None or find_kept(frame) is not None or not self._is_called(frame, calling):
+            return False
+        if self._begun[-1][2] < len(value.raised):
+            return False
+        self._returned = value
+        return True
 
     def hand_back(self, frame: FrameType, value: Any) -> None:
         """The function that runs here returns this."""
@@ -46,7 +61,7 @@ class CallsInProgress:
         if type(value) is not OneOf:
             return
         calling = frame.f_back
-        while calling is not None and _passes_result_on(calling):
+        while calling is not None and passes_result_on(calling):
             calling = calling.f_back
         if calling is not None and _is_root(calling):
             return
@@ -65,6 +80,8 @@ class CallsInProgress:
             pass  # it was left by an exception
         if type(value) is OneOf and self._returned is None:
             raise value._lw_refuse()
+        if type(value) is MayRaise and value is not self._returned:
+            raise value.refuse()
         if value is self._returned:
             self._returned = None
         self._refuse()
@@ -77,12 +94,13 @@ class CallsInProgress:
 
     def _refuse(self) -> None:
         if self._returned is not None:
-            raise self._returned._lw_refuse()
+            is_raised = type(self._returned) is MayRaise
+            raise self._returned.refuse() if is_raised else self._returned._lw_refuse()
 
     def _is_called(self, frame: FrameType, calling: FrameType) -> bool:
         """Is it this function itself that is called, and not by another one or by what Python calls
         without a call (a property, an iterator)?"""
-        begun, function = self._begun[-1] if self._begun else (None, None)
+        begun, function, _ = self._begun[-1] if self._begun else (None, None, 0)
         step = instruction_at(calling.f_code, calling.f_lasti)
         if begun is not calling or not step.startswith("CALL"):
             return False
@@ -107,7 +125,7 @@ def _is_root(frame: FrameType) -> bool:
     return code.co_name == _ROOT and is_own_file(code.co_filename)
 
 
-def _passes_result_on(frame: FrameType) -> bool:
+def passes_result_on(frame: FrameType) -> bool:
     code = frame.f_code
     if is_own_file(code.co_filename):
         return not _is_root(frame) and "begin" not in code.co_names

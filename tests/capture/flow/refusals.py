@@ -187,7 +187,7 @@ def does_it_there(x: Tensor) -> Tensor:
     return x if x.sum() > 0 else x - 1
 
 
-@refuse("raises ValueError, and that may be caught", "what is done where it is", does_it_there)
+@refuse("raises ValueError, and that may be caught", "call it by its name", does_it_there)
 def catches(x: Tensor) -> Tensor:
     def check(x: Tensor) -> Tensor:
         if x.sum() > 0:
@@ -195,7 +195,7 @@ def catches(x: Tensor) -> Tensor:
         return x - 1
 
     try:
-        y = check(x)
+        (y,) = map(check, [x])
     except ValueError:
         y = x
     return y
@@ -804,16 +804,15 @@ def adds_where_it_stops(x: Tensor) -> Tensor:
     return x + 50 if x.sum() > 0 else x
 
 
-@refuse(
-    "the True side .* raises Stop, and that may be caught", "do in that side", adds_where_it_stops
-)
+@refuse("whether check raises Stop, and that may be caught", "call it by", adds_where_it_stops)
 def catches_what_is_no_exception(x: Tensor) -> Tensor:
-    def check() -> Tensor:
+    def check(x: Tensor) -> Tensor:
         if x.sum() > 0:
             raise Stop
         return x
 
     try:
-        return check()
+        (y,) = map(check, [x])
     except BaseException:
-        return x + 50
+        y = x + 50
+    return y

@@ -78,7 +78,8 @@ class OwnContainers:
 def _find_own(frame: FrameType, is_hidden: Callable[[str], bool]) -> Iterator[_Own]:
     variables = frame.f_locals
     ours = [id(value) for name, value in variables.items() if is_hidden(name)]
-    for name in variables:
+    shared = {*frame.f_code.co_freevars}  # what holds them is the function's around, too
+    for name in variables.keys() - shared:
         if _count_holders(variables, name) - ours.count(id(variables[name])) == _OF_VARIABLE:
             found = _Own(variables[name], None, name)
             if not is_hidden(name) and _can_be_own(found.held):

@@ -344,7 +344,7 @@ class ExpressionLowering:
         index = self.keep(self.take(find_index(each), out), out)
         of = [holder, ast.Constant(find_gap(each)), ast.Constant(is_attribute)]
         fails: Any = ast.Raise(hook("miss", *of), None)
-        fails.is_stand_in = True
+        fails.is_stand_in = "attribute" if is_attribute else "element"
         out.append(ast.If(hook("is_outside", index, *of), [fails], []))
         name, pick = self.name(INDEX), ast.Constant(cast(Any, tuple(each.pick)))
         out.append(assign(name, hook("find_place", index, *of, pick)))

@@ -15,6 +15,9 @@ things a variable is."""
 HANDLED = "handled "
 """So begin the names of those that tell whether what a `try` raises was caught where it was
 raised."""
+RAISING, RAISED, LEAVING, TURN = "the raising", "raised ", "leaving ", "turn "
+"""Which `raise` has ended a function, or 0; so begin the names of those that hold what was raised,
+tell whether a loop was left by it, and of a loop that a `with` has become."""
 GENERATOR = "generator "
 """So begin the names of functions that generators have become."""
 OVER, GOES_ON, ASKED = "what is gone over ", "goes on ", "is asked "

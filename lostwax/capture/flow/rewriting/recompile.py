@@ -39,8 +39,15 @@ from lostwax.capture.flow.rewriting.picks import (
     mark_elements,
     place_of,
 )
-from lostwax.capture.flow.rewriting.raises import lower_raises
-from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, mark_lists
+from lostwax.capture.flow.rewriting.raises import (
+    give_raised,
+    hear_raises,
+    leave_by_raises,
+    lower_raises,
+    mark_raising_calls,
+    write_suppress,
+)
+from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, holds_yield, mark_lists
 from lostwax.capture.flow.rewriting.scopes import SCOPES, walk_own
 from lostwax.capture.flow.rewriting.shadows import Meanings, Shadows
 from lostwax.capture.python.identities import ask_identities
@@ -74,6 +81,10 @@ class Plan(NamedTuple):
     """What loops go over of which data decide where it ends."""
     named_calls: frozenset[Place] = frozenset()
     """The calls whose results get a variable for that."""
+    raises: bool = False
+    """Does it give back what it raises?"""
+    raising_calls: frozenset[tuple[Place, int]] = frozenset()
+    """The calls of functions that do, and how many exceptions these may be."""
 
 
 Plans = Mapping[FunctionKey, Plan]
@@ -283,18 +294,25 @@ def rewrite_function(function: Any, plan: Plan, meanings: Meanings) -> None:
     for each in own if plan.named_calls else ():
         if isinstance(each, ast.Call) and place_of(each) in plan.named_calls:
             each.is_named = True  # type: ignore[attr-defined]
+    mark_raising_calls(function, dict(sorted(plan.raising_calls)))
     for each in take_apart(function, meanings):
         rewrite_function(each, Plan(), meanings)
     ask_for_ends(function, plan.ends)
     if plan.receives:
         receive_results(function, dict(plan.apart))
+    function.body = write_suppress(hear_raises(function.body), meanings)
     apart = add_copies(function, dict(plan.apart))
     if apart:
         write_for_options(function, apart)
     function.body = lower_raises(function.body, count(1))
     guard_loops(function, plan.growing)
+    if plan.raises and holds_yield(function):
+        raise NotRewritable("it is a generator")
+    most = leave_by_raises(function) if plan.raises else 0
     lower_exits(function, lambda each: (each.lineno, each.col_offset) in plan.extended)
-    if apart:
+    if most:
+        give_raised(function, most)
+    elif apart:
         hand_back_results(function)
     note_live(function)
     if plan.lists:

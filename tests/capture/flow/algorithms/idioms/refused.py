@@ -10,14 +10,6 @@ REFUSED_IDIOMS: dict[str, str] = {
     **dict.fromkeys("runs_by_groupby sorted_by_a_comparison".split(), "cannot decide"),
     **dict.fromkeys(
         (
-            "caller_catches suppressed leave_by_an_exception callee_converges element_or_last "
-            "key_or_default retry_with_smaller_steps product_until_zero SafeLayer "
-            "try_else_finally "
-        ).split(),
-        "the True side of an `if` on data raises",
-    ),
-    **dict.fromkeys(
-        (
             "GeneratorOfStages take_from_an_endless_generator first_that_is_positive "
             "descend_with_a_progress_bar "
         ).split(),

@@ -11,11 +11,9 @@ from torch import Tensor, nn
 from tests.capture.flow.algorithms.program import draw, floats, ints, number, program
 
 FLOATS = (floats(3, 2, -1, 5), floats(-1, 2, 3, 4), floats(1, 2, 3, 4), floats(5, 4, 1, 9))
-GRAPHS = tuple(
-    (torch.tensor(rows) > 0, number(start))
-    for rows in ([[0, 1, 0], [0, 0, 1], [1, 0, 0]], [[0, 1, 1], [0, 0, 0], [0, 0, 0]])
-    for start in (0, 2)
-)
+CHAIN = torch.tensor([[0, 1, 0], [0, 0, 1], [1, 0, 0]]) > 0
+FAN = torch.tensor([[0, 1, 1], [0, 0, 0], [0, 0, 0]]) > 0
+GRAPHS = ((CHAIN, number(0)), (CHAIN, number(2)), (FAN, number(0)), (FAN, number(2)))
 
 
 @program(*FLOATS)

@@ -322,7 +322,7 @@ class Capture:
         reach = self.reach = Reach(self.call, attributes, (args, kwargs))
         outside = OutsideState(reach, self.state.modules, undo)
         self.state.replace(attributes, inputs.fakes, outside.places, undo)
-        tracer.python = UserPython(self.state.modules, reach, outside)
+        tracer.python = UserPython(self.state.modules, reach, outside, self.state.list_changed)
         patches.apply(tracer, reach, self.state.modules, undo)
         placements.apply(undo)
         around = autocast.is_entered()

@@ -18,10 +18,12 @@ import torch
 from lostwax.bytecode import outline
 from lostwax.capture.heap.cached import CALL_BEFORE, ResultCache, Results, is_fixed, split_key
 from lostwax.capture.heap.functions import reachable_functions
+from lostwax.capture.heap.hidden import Fixed
+from lostwax.capture.heap.holders import NamedAttributes
 from lostwax.capture.heap.places import Place, Places
 from lostwax.errors import CaptureError
 from lostwax.identity import Seen
-from lostwax.location import NOWHERE, Location
+from lostwax.location import NOWHERE, Location, user_location
 
 IsOfTensor = Callable[[torch.Tensor], bool]
 
@@ -126,13 +128,64 @@ class RecomputedResults:
             )
 
 
+class ComputedResults:
+    """What functions with a cache give for numbers that data decide: a program computes that. Eager
+    may find what was computed earlier; so nothing may change that such a function gets at."""
+
+    def __init__(self, list_changed: Callable[[], Iterable[tuple[Any, Any]]]) -> None:
+        """`list_changed` yields what holds something else than when the call began, by its key."""
+        self._list_changed = list_changed
+        self._noted: list[tuple[str, Location, Places]] = []
+
+    def note(self, function: Any, values: Iterable[Any]) -> None:
+        """The program computes what a function gives for these values."""
+        name, where = getattr(function, "__name__", "a function"), user_location()
+        reach = _find_reach((function.__wrapped__, *values))
+        self._noted.append((name, where, reach))
+        self.check()
+        places = [type(each.value) for each in reach.list_places()]
+        has_state = reach.reaches_unknown or not {Fixed, ResultCache}.issuperset(places)
+        for key, result in ResultCache(function).read() or ():
+            if is_fixed(result):
+                args, options = split_key(function, key)
+                is_same = _are_same(result, function.__wrapped__(*args, **options))
+            else:
+                is_same = not has_state
+            if not is_same:
+                raise _refuse_cache(name, where)
+
+    def check(self) -> None:
+        """Refuse what one of the functions gets at and has changed."""
+        changed = dict(self._list_changed()) if self._noted else {}
+        keys = {key for key, place in changed.items() if not isinstance(place, ResultCache)}
+        has_variables = any(isinstance(changed[key], NamedAttributes) for key in keys)
+        for name, where, reach in self._noted:
+            after = [p for _, p in reach.list_changes({}) if not isinstance(p.value, ResultCache)]
+            is_unknown = reach.reaches_unknown and bool(keys)
+            if after or has_variables or is_unknown or reach.has_any(keys):
+                raise _refuse_cache(name, where)
+
+
+def _refuse_cache(name: str, where: Location) -> CaptureError:
+    return CaptureError(
+        f"{name} has a cache, and is given a number that data decide.\n  at {where}\n"
+        "  why: it can get at something that changes, so that it matters whether it is called or "
+        "the cache has its result\n"
+        f"  instead: call it without the cache, {name}.__wrapped__(n), or give it all that it reads"
+    )
+
+
 def find_reach(place: ResultCache, keys: Iterable[Any]) -> Places:
     """What the function can get at that computes these results."""
-    found = Places(Seen())
     starts = [place.find_function()]
     for key in keys:
         args, options = split_key(place.owner, key)
         starts += [*args, *options.values()]
+    return _find_reach(starts)
+
+
+def _find_reach(values: Iterable[Any]) -> Places:
+    found, starts = Places(Seen()), [*values]
     for each in (*starts, *reachable_functions(starts, None)):
         found.add("", each)
     return found

@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from lostwax.cache import PerClass
-from lostwax.capture.heap.contents import list_items, stands_for
+from lostwax.capture.heap.contents import key_of, list_items, stands_for
 from lostwax.capture.heap.edges import extra_parts
 from lostwax.capture.heap.held_by_modules import open_unsnapshotted
 from lostwax.capture.heap.holders import MISSING, ModuleAttributes, items
@@ -178,6 +178,11 @@ class ModuleState:
             self._fake_wrappers = {path: fakes[id(wrapper)] for path, (wrapper, _) in wrappers}
         saved.replace(fakes)
         open_unsnapshotted(places, saved)
+
+    def list_changed(self) -> Iterator[tuple[Any, Any]]:
+        """What modules hold that is not as it was given, with its key."""
+        changes = self._saved.list_changes() if self._saved is not None else ()
+        return ((key_of(held), held) for held, _ in changes)
 
     def find_changes(
         self,

@@ -9,7 +9,7 @@ must not know of modules or signatures (`export.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from lostwax.capture.heap.moment import ReachableState
     from lostwax.capture.heap.reach import Reach
+    from lostwax.capture.heap.recomputed import ComputedResults
     from lostwax.capture.python.returning import CallsInProgress
     from lostwax.capture.state.global_state import OutsideState
 
@@ -69,13 +70,37 @@ class UserPython:
     """The Python that one capture runs: the program's modules, the functions that it may run, and
     the variables that these keep something in, as they were."""
 
-    __slots__ = ("_reachable", "modules", "outside", "reach")
+    __slots__ = ("_computed", "_list_changed", "_reachable", "modules", "outside", "reach")
 
-    def __init__(self, modules: Sequence[nn.Module], reach: Reach, outside: OutsideState) -> None:
+    def __init__(
+        self,
+        modules: Sequence[nn.Module],
+        reach: Reach,
+        outside: OutsideState,
+        list_changed: Callable[[], Iterator[tuple[Any, Any]]],
+    ) -> None:
+        """`list_changed` yields what modules hold that is not as it was given, by its key."""
         self.modules = modules
         self.reach = reach
         self.outside = outside
+        self._list_changed = list_changed
+        self._computed: ComputedResults | None = None
         self._reachable: ReachableState | None = None
+
+    @property
+    def computed(self) -> ComputedResults:
+        """What functions with a cache give for numbers of data."""
+        if self._computed is None:
+            from lostwax.capture.heap.recomputed import ComputedResults
+
+            self._computed = ComputedResults(self._list_all_changed)
+        return self._computed
+
+    def _list_all_changed(self) -> Iterator[tuple[Any, Any]]:
+        """What holds something else than when the call began, with its key."""
+        for key, place in self.outside.places.list_changes({}):
+            yield key, place.value
+        yield from self._list_changed()
 
     @property
     def reachable(self) -> ReachableState:
@@ -88,6 +113,8 @@ class UserPython:
 
     def check_recomputed(self) -> None:
         """The call is over."""
+        if self._computed is not None:
+            self._computed.check()
         if self._reachable is not None:
             self._reachable.recomputed.check()
             self._reachable.recomputed.check_counts(self.reach.functions)

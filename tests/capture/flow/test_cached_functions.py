@@ -386,3 +386,76 @@ def test_caches_are_as_before(most: int | None, typed: bool) -> None:
     assert compute.cache_info().misses == misses
     assert compute(7) == (7, 2, 3, 1)
     assert compute.cache_info().misses == misses + 1
+
+
+# ------------------------------------------------------------- given a number that data decide
+
+SCALES = [1]
+
+
+@functools.cache
+def times_scale(n: int) -> int:
+    return n * SCALES[0]
+
+
+@functools.cache
+def three_places(n: int) -> Tensor:
+    return torch.arange(3) * n
+
+
+class Timed(nn.Module):
+    scale = 2
+
+    @functools.cache  # noqa: B019
+    def times(self, n: int) -> int:
+        return n * self.scale
+
+
+class GivenNumbers(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        times_scale.cache_clear()
+        return x * times_scale(int(x.sum())) + three_places(int(x[0])) + three_places(3)
+
+
+class SetsBefore(Timed):
+    def forward(self, x: Tensor) -> Tensor:
+        self.scale = int(x[0])
+        return x * self.times(int(x.sum()))
+
+
+class SetsBetween(Timed):
+    def forward(self, x: Tensor) -> Tensor:
+        first = x * self.times(int(x.sum()))
+        self.scale = 3
+        return first + self.times(6)
+
+
+class SetsAndPutsBack(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        SCALES[0] = 2
+        first = times_scale(6)
+        SCALES[0] = 1
+        return x * times_scale(int(x.sum())) + first
+
+
+class SetsAfter(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        first = x * times_scale(int(x.sum()))
+        SCALES[0] = 2
+        second = times_scale(int(x[0]) + 5)
+        SCALES[0] = 1
+        return first + second
+
+
+def test_a_function_that_computes_from_its_arguments_is_computed() -> None:
+    three_places(3)  # as eager finds it
+    compare(GivenNumbers)
+
+
+@pytest.mark.parametrize("make", [SetsBefore, SetsBetween, SetsAndPutsBack, SetsAfter])
+def test_a_function_that_gets_at_what_changes_is_refused(make: Callable[[], Any]) -> None:
+    """Eager may have an older result, with what was there then."""
+    times_scale.cache_clear()
+    told = "has a cache, and is given a number that data decide.\n  at ", ".__wrapped__(n), or give"
+    refuse(make, *told, "it can get at something that changes")
+    assert SCALES == [1]

@@ -37,8 +37,9 @@ def call_cached(function: Any, /, *args: Any, **options: Any) -> Any:
     tracer = threads.running[-1]
     steps, moment = tracer.region.steps, Moment(tracer.python.reachable)
     begin = len(steps)
-    result = function.__wrapped__(*args, **options)
     name = getattr(function, "__name__", "a function")
+    tracer.python.computed.note(function, (*args, *options.values()))
+    result = function.__wrapped__(*args, **options)
     if moment.find_change() is not None or not _are_alone(steps[begin:]):
         raise CaptureError.here(
             f"{name} has a cache, and is given a number that data decide",

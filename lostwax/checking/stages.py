@@ -1,6 +1,6 @@
 """`check_stages`: where a result goes wrong on its way to a device. The values of a program's nodes
-in each form that it takes, beside those that it computes as it was captured: core ATen, Edge, with
-delegates, in the runtime.
+in each form that it takes, beside those that it computes as it was captured: quantized, core ATen,
+Edge, with delegates, in the runtime.
 
 Must not change the program or the module.
 """
@@ -9,28 +9,30 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.fx import Interpreter, Node
+from torch.fx import Node
 from torch.utils import _pytree as pytree
 
+from lostwax.backends.transform import to_edge_transform_and_lower
 from lostwax.checking.program import copy_callable
-from lostwax.checking.result import state_values
+from lostwax.checking.quantized import pair_values
+from lostwax.checking.recording import Values, list_sizes, record, run_recording
 from lostwax.checking.untouched import leave_untouched
 from lostwax.dialects.manager import to_edge
-from lostwax.errors import CheckError, LoadError
+from lostwax.errors import CheckError, LoadError, LoweringError
 from lostwax.ir.origin import NodeOrigin, origin_of
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.module import call_convention
-from lostwax.pte.executable import ExecutableProgram, emit_recording
 from lostwax.pte.runtime import load_runtime
 
 BAR = 1e-4
 """What an error may be, relative to the largest value: that of `check` for executables."""
-Values = dict[str, list[torch.Tensor]]
+QUANTIZED_BAR = 0.1
+"""What it may be where values are quantized: eight bits have some hundredths in a layer."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,12 @@ class Point:
 
     origin: NodeOrigin
     error: float
+    own: float | None = None
+    """What the error is if all that the node reads is right; None if that is not known."""
+
+    def to_json(self) -> dict[str, Any]:
+        own = {} if self.own is None else {"own": _finite(self.own)}
+        return {**self.origin._asdict(), "error": _finite(self.error), **own}
 
 
 @dataclass(frozen=True)
@@ -51,34 +59,39 @@ class StageErrors:
     """In the order of the program, those nodes that this stage has, too."""
     error: float
     """Of the results, beside eager."""
+    bar: float = BAR
+    """What an error may be."""
 
     @property
     def worst(self) -> Point | None:
         return max(self.points, key=lambda point: point.error, default=None)
 
+    def find_growth(self) -> Point | None:
+        """The first node whose own error is above the bar, or else the first whose error is: many
+        small ones may add up to that."""
+        own = (p for p in self.points if p.own is not None and p.own > self.bar)
+        return next(own, None) or next((p for p in self.points if p.error > self.bar), None)
+
 
 @dataclass(frozen=True)
 class StagesResult:
-    """What `check_stages` found. It is true if no result is further from eager than the bar."""
+    """What `check_stages` found. It is true if no result is further from eager than the bar of its
+    stage."""
 
     stages: tuple[StageErrors, ...]
-    bar: float
     notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        return all(stage.error <= self.bar for stage in self.stages)
+        return all(stage.error <= stage.bar for stage in self.stages)
 
     def __bool__(self) -> bool:
         return self.ok
 
     def find_growth(self) -> tuple[StageErrors, Point] | None:
-        """The first stage and the first node in it whose error is above the bar."""
-        for stage in self.stages:
-            for point in stage.points:
-                if point.error > self.bar:
-                    return stage, point
-        return None
+        """The first stage in which an error is above the bar, and where it grows there."""
+        found = ((stage, stage.find_growth()) for stage in self.stages)
+        return next(((stage, point) for stage, point in found if point is not None), None)
 
     def __str__(self) -> str:
         lines = [f"{_number(stage.error)}  the results, {stage.name}" for stage in self.stages]
@@ -86,43 +99,68 @@ class StagesResult:
         if found is not None:
             stage, point = found
             where = f"\n    at {point.origin.line}, code: {point.origin.code}"
+            module = f" in {point.origin.module}" if point.origin.module else ""
+            own = "" if point.own is None else f"; {_number(point.own)} is its own"
             lines.append(
                 f"the error grows first in {stage.name}: {point.origin.name} = "
-                f"{point.origin.operator}{where if point.origin.line else ''}\n"
-                f"    {_number(point.error)} of the largest value"
+                f"{point.origin.operator}{module}{where if point.origin.line else ''}\n"
+                f"    {_number(point.error)} of the largest value{own}"
             )
         return "\n".join([*lines, *self.notes])
 
     def plot(self) -> str:
-        """The error along the program: for each line of the user's the greatest one of each
-        stage."""
-        rows: dict[str, dict[str, float]] = {}
+        """The error along the program: for each line of a module the greatest one of each stage.
+        The bars are of errors that are a node's own, where these are known."""
+        table = _ErrorTable()
         for stage in self.stages:
             for point in stage.points:
-                row = rows.setdefault(f"{point.origin.line}  {point.origin.code}".strip(), {})
-                row[stage.name] = max(row.get(stage.name, 0.0), point.error)
-        shown = [stage.name for stage in self.stages if stage.points]
-        lines = ["  ".join([*(name.rjust(10) for name in shown), "line"])]
-        for line, row in rows.items():
-            cells = [_number(row[n]) if n in row else "" for n in shown]
-            bar = "#" * _length(max(row.values()), self.bar)
-            lines.append("  ".join([*(c.rjust(10) for c in cells), f"{line}  {bar}".rstrip()]))
-        return "\n".join(lines)
+                table.add(stage, point)
+        return "\n".join(table.lines())
 
     def to_json(self) -> dict[str, Any]:
         found = self.find_growth()
-        growth = {"stage": found[0].name, **asdict(found[1])} if found else None
-        if growth is not None and found is not None:
-            growth["origin"] = found[1].origin._asdict()
+        growth = {"stage": found[0].name, **found[1].to_json()} if found else None
         stages = [
             {
                 "name": s.name,
                 "error": _finite(s.error),
-                "nodes": [{**p.origin._asdict(), "error": _finite(p.error)} for p in s.points],
+                "bar": s.bar,
+                "nodes": [p.to_json() for p in s.points],
             }
             for s in self.stages
         ]
-        return {"ok": self.ok, "bar": self.bar, "growth": growth, "stages": stages}
+        return {"ok": self.ok, "growth": growth, "stages": stages}
+
+
+_OWN = "its own"
+
+
+class _ErrorTable:
+    """Errors by line and stage."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, float] = {}
+        """What an error may be in each."""
+        self.rows: dict[str, dict[str, float]] = {}
+
+    def add(self, stage: StageErrors, point: Point) -> None:
+        """The point of a stage, in one column or two."""
+        module = f"in {point.origin.module}" if point.origin.module else ""
+        line = "  ".join(filter(None, (point.origin.line, point.origin.code, module)))
+        row = self.rows.setdefault(line, {})
+        for name, error in ((stage.name, point.error), (_OWN, point.own)):
+            if error is not None:
+                self.columns[name] = stage.bar
+                row[name] = max(row.get(name, 0.0), error)
+
+    def lines(self) -> Iterator[str]:
+        """The lines of the table, with a bar behind each."""
+        yield "  ".join([*(name.rjust(10) for name in self.columns), "line"])
+        for line, row in self.rows.items():
+            cells = [_number(row[n]) if n in row else "" for n in self.columns]
+            shown = [_OWN] if _OWN in row else [*row]
+            bar = "#" * max(_length(row[n], self.columns[n]) for n in shown)
+            yield "  ".join([*(c.rjust(10) for c in cells), f"{line}  {bar}".rstrip()])
 
 
 def check_stages(
@@ -132,13 +170,16 @@ def check_stages(
     *,
     partitioner: Any = None,
     file: Any = None,
-    bar: float = BAR,
+    quantized: ExportedProgram | None = None,
+    bar: float | None = None,
 ) -> StagesResult:
     """Compare the values of a program's nodes, as it was captured, with those of core ATen, of
     Edge, with the delegates of a partitioner, and of the runtime; and all results with eager's.
 
-    `inputs` are `(args, kwargs)`, the example's if not given: random ones hide much. `file` is a
-    `.pte` file of this program, whose results are compared, too.
+    `inputs` are `(args, kwargs)`, the example's if not given: random ones hide much. `quantized`
+    is a program of the same module with quantized values: all stages after it are its own, beside
+    the values in floats. `file` is a `.pte` file of this program, whose results are compared, too.
+    The bar is 1e-4, or a tenth for what is quantized.
     """
     call = inputs or program.example_inputs
     if call is None:
@@ -148,31 +189,110 @@ def check_stages(
         )
     wanted = _run_module(module, call)
     given = call_convention(program, True).bind(*copy.deepcopy(call))
-    truth, results = _record(program, given)
+    truth, results = record(program, given)
     nodes = [n for n in program.graph.nodes if n.op == "call_function" and n.name in truth]
-    stages = [StageErrors("ATen", (), _error(results, wanted))]
+    if quantized is None:
+        names = {n.name: n.name for n in nodes}
+        bar = first = BAR if bar is None else bar
+    else:
+        names = pair_values(program, quantized, truth)
+        bar, first = QUANTIZED_BAR if bar is None else bar, BAR
+        _check_paired(names)
+    maker = _StageMaker(nodes, names, truth, wanted, bar)
+    maker.stages.append(StageErrors("ATen", (), _error(results, wanted), first))
+    if quantized is not None:
+        program, given = quantized, call_convention(quantized, True).bind(*copy.deepcopy(call))
+        maker.add_quantized(program, given)
+    maker.lower(program, given, partitioner, file)
+    return StagesResult(tuple(maker.stages), tuple(maker.notes))
 
-    def add(name: str, other: ExportedProgram, values: Values, results: Sequence[Any]) -> None:
-        points = tuple(_compare(nodes, truth, other, values))
-        stages.append(StageErrors(name, points, _error(results, wanted)))
 
-    core = program.run_decompositions()
-    add("core ATen", core, *_record(core, given))
-    edge = to_edge(program)
-    add("Edge", edge.exported_program(), *_record(edge.exported_program(), given))
-    lowered = edge if partitioner is None else edge.to_backend(partitioner)
-    if partitioner is not None:
-        add("delegated", lowered.exported_program(), *_record(lowered.exported_program(), given))
-    notes = []
-    try:
-        executable = lowered.to_executable()
-        add("runtime", executable.exported_program(), *_run_recording(executable, given))
-    except LoadError as error:
-        notes.append(f"not run in the runtime: {str(error).splitlines()[0]}")
-    if file is not None:  # which was asked for: that it does not run is no note
-        got = load_runtime(file).run(list(given))
-        stages.append(StageErrors(f"{file}", (), _error(got, wanted)))
-    return StagesResult(tuple(stages), bar, tuple(notes))
+def _check_paired(names: Mapping[str, str]) -> None:
+    if not names:
+        raise CheckError(
+            "the quantized program has no value of the program in floats\n  why: values are told "
+            "by their modules and lines, and none is in both\n  instead: a program that was "
+            "quantized from this module, as its source is now"
+        )
+
+
+class _StageMaker:
+    """The forms of a program, each compared as it is made."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        names: Mapping[str, str],
+        truth: Values,
+        wanted: Sequence[Any],
+        bar: float,
+    ) -> None:
+        self.nodes = nodes
+        self.names = names
+        """What the nodes are called in the program that is lowered."""
+        self.truth, self.wanted, self.bar = truth, wanted, bar
+        self.stages: list[StageErrors] = []
+        self.notes: list[str] = []
+
+    def add_quantized(self, program: ExportedProgram, given: Sequence[Any]) -> None:
+        """The values of the quantized program, and those that it has if what is read is right."""
+        values, results = record(program, given)
+        instead = {other: self.truth[name] for name, other in self.names.items()}
+        own, _ = record(program, given, instead)
+        self.add("quantized", program, values, results, own)
+
+    def lower(
+        self, program: ExportedProgram, given: Sequence[Any], partitioner: Any, file: Any
+    ) -> None:
+        """All that is made of a program."""
+        core = program.run_decompositions()
+        self.add("core ATen", core, *record(core, given))
+        try:
+            edge = to_edge(program)
+        except LoweringError as error:
+            if partitioner is not None or file is not None:
+                raise
+            self.notes.append(f"it has no Edge program: {str(error).splitlines()[0]}")
+            return
+        self.add("Edge", edge.exported_program(), *record(edge.exported_program(), given))
+        if partitioner is not None:
+            edge = to_edge_transform_and_lower(program, partitioner=partitioner)
+            self.add("delegated", edge.exported_program(), *record(edge.exported_program(), given))
+        try:
+            executable = edge.to_executable()
+            self.add("runtime", executable.exported_program(), *run_recording(executable, given))
+        except LoadError as error:
+            self.notes.append(f"not run in the runtime: {str(error).splitlines()[0]}")
+        if file is not None:  # which was asked for: that it does not run is no note
+            got = load_runtime(file).run(list(given))
+            self.stages.append(StageErrors(f"{file}", (), _error(got, self.wanted), self.bar))
+
+    def add(
+        self,
+        name: str,
+        other: ExportedProgram,
+        values: Values,
+        results: Sequence[Any],
+        own: Values | None = None,
+    ) -> None:
+        """One form, with the values of its nodes."""
+        points = tuple(self._compare(other, values, own or {}))
+        self.stages.append(StageErrors(name, points, _error(results, self.wanted), self.bar))
+
+    def _compare(self, other: ExportedProgram, values: Values, own: Values) -> Iterator[Point]:
+        """How far the value of each node is from that of what was made of it: the last node with
+        its sizes that says so, or the one with its name."""
+        made: dict[str, list[str]] = {}
+        for node in other.graph.nodes:
+            for origin in node.meta.get("decomposed_from") or ():
+                made.setdefault(origin.name, []).append(node.name)
+        for node in self.nodes:
+            called, want = self.names.get(node.name, ""), self.truth[node.name]
+            for name in reversed(made.get(called) or [called]):
+                if name in values and list_sizes(values[name]) == list_sizes(want):
+                    alone = _error(own[name], want) if name in own else None
+                    yield Point(origin_of(node), _error(values[name], want), alone)
+                    break
 
 
 def _run_module(module: Any, call: Any) -> list[Any]:
@@ -182,65 +302,7 @@ def _run_module(module: Any, call: Any) -> list[Any]:
         return pytree.tree_leaves(copy_callable(module)(*args, **kwargs))
 
 
-class _StageInterpreter(Interpreter):
-    """Runs a graph, and keeps what each node computes."""
-
-    def __init__(self, program: ExportedProgram) -> None:
-        super().__init__(program.graph_module)
-        self.values: Values = {}
-
-    def run_node(self, n: Node) -> Any:
-        value = super().run_node(n)
-        if n.op == "call_function" and "empty" not in str(n.target):  # that has no value
-            self.values[n.name] = _keep(value)
-        return value
-
-
-def _keep(value: Any) -> list[torch.Tensor]:
-    leaves = pytree.tree_leaves(value)
-    return [t.detach().to("cpu", copy=True) for t in leaves if isinstance(t, torch.Tensor)]
-
-
-def _record(program: ExportedProgram, given: Sequence[Any]) -> tuple[Values, list[Any]]:
-    recorder = _StageInterpreter(program)
-    state = copy.deepcopy(state_values(program))
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        results = recorder.run(*state, *copy.deepcopy(given))
-    written = len(results) - len(program.graph_signature.user_outputs)
-    return recorder.values, list(results[written:])
-
-
-def _run_recording(executable: ExecutableProgram, given: Sequence[Any]) -> tuple[Values, list[Any]]:
-    buffer, nodes = emit_recording(executable, "forward")
-    got = load_runtime(buffer).run(copy.deepcopy(list(given)))
-    count = len(got) - len(nodes)
-    values = {n.name: _keep(v) for n, v in zip(nodes, got[count:], strict=True)}
-    return values, got[:count]
-
-
 # ---------------------------------------------------------------------------------------- errors
-
-
-def _compare(
-    nodes: Sequence[Node], truth: Values, other: ExportedProgram, values: Values
-) -> Iterator[Point]:
-    """How far the value of each node is from that of what was made of it: the last node with its
-    sizes that says so, or the one with its name."""
-    made: dict[str, list[str]] = {}
-    for node in other.graph.nodes:
-        for origin in node.meta.get("decomposed_from") or ():
-            made.setdefault(origin.name, []).append(node.name)
-    for node in nodes:
-        known = made.get(node.name) or [node.name]
-        for name in reversed(known):
-            if name in values and _sizes(values[name]) == _sizes(truth[node.name]):
-                yield Point(origin_of(node), _error(values[name], truth[node.name]))
-                break
-
-
-def _sizes(values: Sequence[torch.Tensor]) -> list[torch.Size]:
-    return [t.shape for t in values]
 
 
 def _error(got: Sequence[Any], want: Sequence[Any]) -> float:
@@ -276,5 +338,5 @@ def _number(error: float) -> str:
 
 
 def _length(error: float, bar: float) -> int:
-    """One sign for each power of ten above a thousandth of the bar."""
-    return 0 if not error else max(0, min(12, math.ceil(math.log10(error / bar) + 3)))
+    """Four signs for each power of ten above a thousandth of the bar."""
+    return 0 if not error else max(0, min(32, math.ceil(4 * math.log10(error / bar) + 12)))

@@ -363,6 +363,10 @@ def check(
     stages: Annotated[
         bool, option("--stages", help="Its values stage by stage: which line goes wrong first.")
     ] = False,
+    quantized: Annotated[
+        str, option("--quantized", help="With --stages: its quantized .pt2 file.", metavar="FILE")
+    ] = "",
+    bar: Annotated[float | None, option("--bar", help="What an error in a stage may be.")] = None,
     inputs: Inputs = None,
     backend: Backend = "",
     jobs: Jobs = 1,
@@ -380,17 +384,26 @@ def check(
     for file, _ in pairs if len(pairs) == 1 else ():
         if file:
             check_file(file)
+    if quantized.endswith(".pt2"):
+        check_file(quantized)
     check_names([model for _, model in pairs], building)
     from lostwax.cli.exporting import Options
-    from lostwax.cli.running import CheckOptions, check_model_stages, check_models
+    from lostwax.cli.running import CheckOptions, StageOptions, check_model_stages, check_models
 
     check_inputs(inputs or ())
     how = Options(building, tuple(dynamic or ()))
     options = CheckOptions(how, draws, own_weights, tuple(imports or ()))
     if stages:
-        return check_model_stages(pairs, options, inputs or (), backend)
-    if inputs or backend or any(file.endswith(".pte") for file, _ in pairs):
-        raise CommandError("--input, --backend and .pte files go with --stages")
+        how_far = StageOptions(inputs or (), backend, quantized, bar)
+        return check_model_stages(pairs, options, how_far)
+    if (
+        inputs
+        or backend
+        or quantized
+        or bar is not None
+        or any(f.endswith(".pte") for f, _ in pairs)
+    ):
+        raise CommandError("--input, --backend, --quantized, --bar and .pte files go with --stages")
     return check_models(pairs, options, jobs, ray)
 
 

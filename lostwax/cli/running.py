@@ -103,8 +103,19 @@ def check_bundles(files: Sequence[str]) -> CommandOutcome:
     return CommandOutcome({"ok": is_ok, "bundles": listed}, "\n".join(texts), code)
 
 
+@dataclass(frozen=True)
+class StageOptions:
+    """What `check --stages` compares."""
+
+    inputs: Sequence[str] = ()
+    backend: str = ""
+    quantized: str = ""
+    """A .pt2 file, or a model, of the same lines with quantized values."""
+    bar: float | None = None
+
+
 def check_model_stages(
-    pairs: Sequence[tuple[str, str]], options: CheckOptions, inputs: Sequence[str], backend: str
+    pairs: Sequence[tuple[str, str]], options: CheckOptions, how: StageOptions
 ) -> CommandOutcome:
     """Compare the values of a program stage by stage, up to the runtime."""
     if len(pairs) != 1:
@@ -115,6 +126,8 @@ def check_model_stages(
     with show_status(f"checking {file or spec}") as tell:
         tell("building the model")
         model = build_model(spec, options.export.building)
+        if how.quantized and isinstance(model.module, nn.Module):
+            model.module.eval()  # as `lostwax quantize` does
         if file.endswith(".pt2"):
             program = load_program(file)
             if not options.own_weights and not options.export.building.weights:
@@ -124,21 +137,39 @@ def check_model_stages(
         else:
             program = export_built(model, options.export)
         example: Any = program.example_inputs or (model.args, model.kwargs)
-        given = read_inputs(inputs)
+        given = read_inputs(how.inputs)
         call = match_inputs(given, len(example[0]), [*example[1]]) if given else example
+        quantized = _read_quantized(how.quantized, options) if how.quantized else None
         tell("running each stage")
         with in_options(()), reading(file or spec):
             found = check_stages(
                 program,
                 model.module,
                 call,
-                partitioner=find_backend(backend),
+                partitioner=find_backend(how.backend),
                 file=file if file.endswith(".pte") else None,
+                quantized=quantized,
+                bar=how.bar,
             )
     note = [] if given else ["the inputs are the model's example: --input gives real ones"]
     text = f"{found}\n\n{found.plot()}"
     code = Exit.OK if found else Exit.DIFFERS
     return CommandOutcome({"model": spec, "file": file, **found.to_json()}, text, code, note)
+
+
+def _read_quantized(name: str, options: CheckOptions) -> ExportedProgram:
+    """The quantized program of a file, or of a model."""
+    if name.endswith(".pt2"):
+        return load_program(name)
+    if name.endswith((".pte", ".onnx")):
+        raise CommandError(
+            f"--quantized {name}: the file has no lines by which values are told\n"
+            "  instead: lostwax quantize -o x.pt2, and --quantized x.pt2"
+        )
+    model = build_model(name, options.export.building)
+    if isinstance(model.module, nn.Module):
+        model.module.eval()
+    return export_built(model, options.export)
 
 
 def _describe_job(job: Job[CheckOptions], found: CheckResult) -> dict[str, Any]:

@@ -107,6 +107,42 @@ def test_without_calls_a_warning_says_what_they_are_for(lostwax, models):
     assert ran.err == ""
 
 
+def test_the_line_that_quantizing_spoils_is_named(lostwax, models):
+    by_channel = (*QUANTIZE, "--quantizer", "xnnpack?is_per_channel=true")
+    assert lostwax(*by_channel, "-o", "a.pt2", "--calibrate", "models.py:batches").code == 0
+    check = ("check", "models.py:net", "--stages", "--backend", "xnnpack", "--quantized")
+    ran = lostwax(*check, "a.pt2", "--json")
+    assert ran.code == 0, ran.err
+    result = ran.json["result"]
+    names = [stage["name"] for stage in result["stages"]]
+    assert names == ["ATen", "quantized", "core ATen", "Edge", "delegated", "runtime"]
+    (layer,) = [n for n in result["stages"][1]["nodes"] if n["module"] == "layer"]
+    assert 0 < layer["own"] < 0.1
+    program = package.load("a.pt2")
+    (scale,) = [n for n in program.state_dict if "scale" in n]
+    program.state_dict[scale].mul_(3)
+    package.save(program, "bad.pt2")
+    ran = lostwax(*check, "bad.pt2")
+    assert ran.code == 4
+    assert "the error grows first in quantized: " in ran.out
+    assert " in layer\n    at models.py:14, code: return self.drop(self.layer(x + " in ran.out
+    assert lostwax(*check, "bad.pt2", "--bar", "100").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--quantized", "a.pte", "--stages"), "--quantized a.pte: the file has no lines by which"),
+        (("--quantized", "a.pt2", "--stages"), "there is no file 'a.pt2'"),
+        (("--quantized", "models.py:net"), "--quantized, --bar and .pte files go with --stages"),
+        (("--bar", "0"), "--quantized, --bar and .pte files go with --stages"),
+    ],
+)
+def test_what_is_no_quantized_program(lostwax, models, words, text):
+    ran = lostwax("check", "models.py:net", *words)
+    assert (ran.code, text in ran.err) == (2, True), ran.err
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [

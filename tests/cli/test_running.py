@@ -150,7 +150,7 @@ def test_a_check_stage_by_stage(lostwax, folder):
     assert "the results, Edge\n" in done.out
     assert "the inputs are the model's example: --input gives real ones" in done.err
     refused = lostwax("check", "m.pte", "nets.py:tiny")
-    assert "--input, --backend and .pte files go with --stages" in refused.err
+    assert "--input, --backend, --quantized, --bar and .pte files go with --stages" in refused.err
     two = lostwax("check", "nets.py:tiny", "nets.py:tiny", "--stages")
     assert "--stages is of one program, and there are 2" in two.err
 

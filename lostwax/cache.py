@@ -11,7 +11,6 @@ house.
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Hashable
 from functools import lru_cache, wraps
@@ -22,8 +21,6 @@ Key = TypeVar("Key", bound=Hashable)
 Found = TypeVar("Found")
 Object = TypeVar("Object")
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-_log = logging.getLogger("lostwax.caches")
 
 
 class CacheState(NamedTuple):
@@ -89,7 +86,10 @@ class Cache(Generic[Key, Found]):
         """Keep what was found for a key; a full cache is emptied first."""
         table = self.table
         if len(table) >= self.bound:
-            _log.info("%r is full with %d entries, and is emptied", self.name, len(table))
+            import logging  # the face loads this module, before it is known what is asked for
+
+            told = "%r is full with %d entries, and is emptied"
+            logging.getLogger("lostwax.caches").info(told, self.name, len(table))
             table.clear()
         self.misses += 1
         table[key] = found

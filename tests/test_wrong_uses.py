@@ -417,7 +417,7 @@ ARGUMENTS += [
         "No such file or directory", "profile= is a dict", "profile=True"),
     Use("complex numbers for ExecuTorch",
         lambda _: export(lambda self, x: torch.view_as_complex(x.view(6, 2)).abs()).to_edge(),
-        "'self' is c64; it may be f32", "checked against the rules of its dialect",
+        "'self' is c64; it may be bf16, f16, f32", "checked against the rules of its dialect",
         "by what the rule allows"),
     Use("a dropout in training, for ExecuTorch",
         lambda _: lostwax.export(nn.Dropout(), (X,)).to_edge(), "bernoulli.p is not of core ATen",

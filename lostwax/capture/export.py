@@ -48,7 +48,7 @@ from lostwax.capture.relied_layouts import (
     list_layouts,
 )
 from lostwax.capture.repeated_tensors import choose_program
-from lostwax.capture.request import Request, find_or_make
+from lostwax.capture.request import Request, find_store
 from lostwax.capture.shapes.guards import SortedGuards, range_constraints, sort_guards
 from lostwax.capture.sharded import placements
 from lostwax.capture.state.argument_containers import find_containers, warn_of_changes
@@ -162,7 +162,10 @@ def export(
         constants=constants,
         tell_exporting=tell_exporting,
     )
-    return find_or_make(request, request.first_attempt(dynamic_shapes, constraints), capture_call)
+    attempt = request.first_attempt(dynamic_shapes, constraints)
+    if (store := find_store()) is None:
+        return capture_call(request, attempt)
+    return store.find_or_make(request, attempt, partial(capture_call, request, attempt))
 
 
 # ------------------------------------------------------------------------------------ the attempts
@@ -175,7 +178,7 @@ def capture_call(request: Request, attempt: Attempt, *amend: Amend) -> ExportedP
 
     def work(undo: Undo) -> ExportedProgram:
         collector.pause(undo.add)
-        one_way = partial(_make_one_way, request, (*flow, *amend))
+        one_way = partial(make_attempts, partial(_make_attempt, request), amend=(*flow, *amend))
         return capture_as_told(one_way, attempt, request.tell_exporting)
 
     with one_at_a_time, collect_errors():  # an export within another's module is its own affair
@@ -189,10 +192,6 @@ def capture_call(request: Request, attempt: Attempt, *amend: Amend) -> ExportedP
             if not isinstance(error, LostwaxError):
                 explain_error(error, *request.name_tensors())
             raise shown  # noqa: B904
-
-
-def _make_one_way(request: Request, amend: Sequence[Amend], attempt: Attempt) -> ExportedProgram:
-    return make_attempts(partial(_make_attempt, request), attempt, amend)
 
 
 def _amend_flow(attempt: Attempt, error: BaseException) -> Attempt | None:

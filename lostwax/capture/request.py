@@ -7,7 +7,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
@@ -114,15 +113,11 @@ _of_all: list[ProgramStore] = []
 """The store of all threads, the last that was enabled."""
 
 
-def find_or_make(
-    request: Request, attempt: Attempt, make: Callable[[Request, Attempt], ExportedProgram]
-) -> ExportedProgram:
-    """The program of a request, from the store that exports ask. In the middle of a capture, where
-    the state is not the user's, none is asked."""
+def find_store() -> ProgramStore | None:
+    """The store that exports ask. In the middle of a capture, where the state is not the user's,
+    none is asked."""
     store = _of_context.get() or (_of_all[-1] if _of_all else None)
-    if store is None or is_capturing():
-        return make(request, attempt)
-    return store.find_or_make(request, attempt, partial(make, request, attempt))
+    return None if is_capturing() else store
 
 
 def enter_store(store: ProgramStore) -> Callable[[], None]:

@@ -203,8 +203,7 @@ def test_operators_without_a_backend(kind: str) -> None:
         )
 
     for shapes in (None, ({0: lostwax.Dim("rows", max=9)},)):
-        program = lostwax.export(step, (torch.randn(5, 8),), dynamic_shapes=shapes)
-        lowered = lostwax.to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
+        lowered = lower(step, (torch.randn(5, 8),), dynamic_shapes=shapes)
         assert "torchao" in str(lowered.delegation_report())
         runtime = lostwax.pte.load_runtime(lowered.to_executable().buffer)
         for x in (torch.randn(5, 8), torch.randn(9 if shapes else 5, 8)):

@@ -176,7 +176,7 @@ def _are_same(one: Sequence[Any], other: Sequence[Any]) -> bool:
 class Ending(StandsFor):
     """Values up to an end."""
 
-    __slots__ = ("_kind", "ends", "first", "state", "values")
+    __slots__ = ("_is_part", "_kind", "ends", "first", "state", "values")
 
     def __init__(
         self, kind: Any, values: Any, ends: Callable[[Any, Any], Any], first: Any = 0
@@ -184,6 +184,8 @@ class Ending(StandsFor):
         """`kind`: what Python has in its place; `ends`: is it over, given the place of a value, and
         the value? `first`: the place of the first value."""
         self._kind, self.values, self.ends, self.first = kind, values, ends, first
+        self._is_part = hasattr(kind, "__len__")
+        """Is it a part of a list, of a tuple or of modules, and not an iterator?"""
         self.state: list[Any] = [None]
         """What is left, once somebody has taken something of it."""
 
@@ -193,13 +195,13 @@ class Ending(StandsFor):
     def take_all(self) -> bool:
         """Somebody takes all of it. Returns whether it is all there; a part of a list always is."""
         is_whole = self.state[0] is None
-        if self._kind is not list:
+        if not self._is_part:
             self.state[0] = iter(())
         return is_whole
 
     def __iter__(self) -> Iterator[Any]:
-        if self._kind is list:
-            return Ending(type(iter([])), self.values, self.ends, self.first)
+        if self._is_part:
+            return Ending(type(iter(self.values)), self.values, self.ends, self.first)
         return self
 
     def __next__(self) -> Any:
@@ -212,6 +214,27 @@ class Ending(StandsFor):
             self.state[0] = iter(())
             raise StopIteration
         return value
+
+    def _refuse_list(self, *_: Any) -> Any:
+        if not self._is_part:
+            raise TypeError(f"{self._kind.__name__!r} has no elements but in their order")
+        raise CaptureError.here(
+            f"data decide how long a part of a {self._kind.__name__} is, of which more is asked "
+            "than its elements in their order",
+            instead="go over it, for x in values[:n]",
+        )
+
+    __len__ = __getitem__ = __add__ = __radd__ = __reversed__ = __call__ = _refuse_list
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (self._is_part and self._refuse_list())
+
+    def __getattr__(self, name: str) -> Any:
+        if not self._is_part or name[:2] == "__":
+            raise AttributeError(f"{self._kind.__name__!r} object has no attribute {name!r}")
+        return self._refuse_list()
+
+    __hash__ = object.__hash__
 
     def _list_pairs(self) -> Iterator[Any]:
         if hasattr(type(self.values), "__iter__"):

@@ -115,7 +115,7 @@ class CallsInProgress:
 def _refuse_given(refuse: Callable[[], CaptureError], where: Location) -> CaptureError:
     """… where something else than the user's own code gets it, which the user has called here."""
     error = refuse()
-    before, why, after = str(error).partition("\n  why:")
+    before, why, after = error.args[0].partition("\n  why:")
     error.args = (f"{before}\n  it is called at {where}{why}{after}",)
     return error
 

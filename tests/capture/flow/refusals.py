@@ -594,18 +594,6 @@ def reads_with_a_default(x: Tensor) -> Any:
     return x * getattr(Scales, f"e{_count(x)}", 0.0)
 
 
-def makes_it_anew(x: Tensor) -> Any:
-    values, i = [x, x + 1, x + 2], _count(x)
-    return [x * 5 if k == i else v for k, v in enumerate(values)]
-
-
-@refuse("a concrete integer is needed", "new if k == i else v for k, v", makes_it_anew)
-def sets_an_element(x: Tensor) -> Any:
-    values, i = [x, x + 1, x + 2], _count(x)
-    values[i] = x * 5
-    return values
-
-
 def makes_a_shorter_one(x: Tensor) -> Any:
     values, i = [x, x + 1, x + 2], _count(x)
     return [values[k] if k < i else values[k + 1] for k in range(len(values) - 1)]

@@ -158,8 +158,8 @@ class Caught(Experts):
     def forward(self, x: Tensor, i: Tensor) -> Tensor:
         try:
             x = self.experts[i](x)
-        except IndexError:
-            x = x * 2
+        except IndexError as error:
+            x = x * len(str(error))
         return x
 
 

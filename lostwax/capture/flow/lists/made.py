@@ -54,6 +54,8 @@ def cut_elements(values: Any, start: Any, stop: Any) -> Any:
         span = join_elements(values, threads.running[-1], user_location(), "a list that is cut")
     if span is not None:
         return ListOfUnknownLength([span.cut(start, stop)])
+    if any(isinstance(each, torch.Tensor) for each in values):  # who joins them wants a list
+        return None
     return take_part(values, start, stop)
 
 

@@ -79,7 +79,7 @@ def take_part(values: Any, start: Any, stop: Any) -> Ending:
     """`values[start:stop]`, of a list or of modules, which data cut."""
     count = len(values)
     start, stop = (None if each is None else _from_begin(each, count) for each in (start, stop))
-    return Ending(list, values, _end_at(stop), 0 if start is None else start)
+    return Ending(type(values), values, _end_at(stop), 0 if start is None else start)
 
 
 def _from_begin(bound: Any, count: int) -> Any:

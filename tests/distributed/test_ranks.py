@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from safetensors.torch import save_file
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import lostwax
@@ -20,6 +19,8 @@ from lostwax.errors import CaptureError
 from tests.distributed import ranked
 from tests.distributed.ranks import ROOT, run_ranks
 from tests.distributed.sharded import MLP, OPEN, Llama, make_llama, tokens, vectors
+
+save_file = pytest.importorskip("safetensors.torch").save_file
 
 
 def make_two_halves(mesh: Any) -> Any:

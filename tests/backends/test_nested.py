@@ -260,3 +260,86 @@ def test_a_delegate_of_another_library_is_refused() -> None:
     module = Foreign()
     with pytest.raises(CaptureError, match=r"lostwax\.backends\.lower_whole"):
         lostwax.export(lambda x: CALL_DELEGATE(module, x), (torch.ones(2),))
+
+
+class Branching(nn.Module):
+    """Calls a delegate in a branch: `torch.cond` asks for types before it runs one."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: self.part(x) + 1, lambda x: self.part(-x), (x,))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_delegate_in_a_branch_runs_in_eager(grad: bool) -> None:
+    torch.compiler.reset()
+    part, x = lower(), torch.rand(2, 4)
+    module = Branching(part)
+    for each in (x, -x):
+        with torch.set_grad_enabled(grad):
+            wanted = part(each) + 1 if each.sum() > 0 else part(-each)
+            torch.testing.assert_close(module(each), wanted)
+    program = lostwax.export(module, (x,))
+    assert lostwax.check(program, module, inputs=[(x,), (-x,)])
+    assert lostwax.check(program.to_edge().to_executable(), module, inputs=[(x,), (-x,)])
+
+
+def test_sizes_of_a_delegate_in_a_branch_vary_in_eager() -> None:
+    torch.compiler.reset()
+    part = lower(({0: 2 * Dim("pairs", max=8)},))
+    module = Branching(part)
+    for rows in (2, 4, 6, 8, 2):
+        x = torch.rand(rows, 4)
+        torch.testing.assert_close(module(x), part(x) + 1)
+        torch.testing.assert_close(module(-x), part(x))
+    with pytest.raises(LostwaxError):  # an odd size
+        module(torch.rand(3, 4))
+
+
+def test_results_of_several_types_in_a_branch() -> None:
+    class Several(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return {"sum": (x + 1).sum(0), "rest": ((x * 2).t(), x > 0)}
+
+    torch.compiler.reset()
+    program = lostwax.export(Several(), (torch.rand(2, 4),))
+    edge = program.to_edge().exported_program()
+    part = lower_whole(edge, DelegationSpec(Anything()))
+
+    class Both(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            def first(x: torch.Tensor) -> Any:
+                made = part(x)
+                return made["sum"], *made["rest"]
+
+            return torch.cond(
+                x.sum() > 0, first, lambda x: (x[0] * 1, (x * 3).t().contiguous(), x < 0), (x,)
+            )
+
+    x = torch.rand(2, 4)
+    for got, want in zip(Both()(x), (part(x)["sum"], *part(x)["rest"]), strict=True):
+        assert torch.equal(got, want)
+
+
+def test_a_delegate_with_sizes_of_data_is_refused_in_a_branch() -> None:
+    class Found(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.nonzero() * 2
+
+    torch.compiler.reset()
+    program = lostwax.export(Found(), (torch.rand(2, 4),)).to_edge().exported_program()
+    part = lower_whole(program, DelegationSpec(Anything()))
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: part(x) + 1, lambda x: x.nonzero(), (x,))
+
+    with pytest.raises(Exception, match="a delegate whose results have sizes that data decide"):
+        run(torch.rand(2, 4))
+
+
+class Anything(Backend):
+    def preprocess(self, program: Any, compile_specs: Any) -> Payload:
+        return Payload(b"anything")

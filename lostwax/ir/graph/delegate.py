@@ -19,6 +19,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from lostwax.errors import InputStructureError, InputValueError, LoweringError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.data import Program
+from lostwax.ir.described import DescribedProgram, has_strange_fakes
 from lostwax.ir.graph.lookup import find_attribute, graph_modules
 from lostwax.sym import Expr, Guard
 
@@ -92,8 +93,8 @@ class LoweredBackendModule(nn.Module):
         call: WholeCall | None = None,
     ) -> None:
         super().__init__()
-        self.original_module = program
-        """The part as a program, whose `module()` computes it; torch's operator calls this."""
+        self.program: Program = program
+        """What it computes, as it was before it was lowered."""
         self.backend_id = backend_id
         """The name by which the runtime finds the backend."""
         self.processed_bytes = processed_bytes
@@ -109,10 +110,10 @@ class LoweredBackendModule(nn.Module):
         """How it is called, if it was a whole program; else its inputs are given one by one."""
 
     @property
-    def program(self) -> Program:
-        """What it computes, as it was before it was lowered."""
-        found: Program = self.original_module
-        return found
+    def original_module(self) -> Any:
+        """The part as a program, whose `module()` computes it: torch's operator calls this. Where
+        it asks for types alone, as `torch.cond` does in eager, that is what it gets."""
+        return DescribedProgram(self.program) if has_strange_fakes() else self.program
 
     @property
     def graph(self) -> Graph:
@@ -136,7 +137,7 @@ class LoweredBackendModule(nn.Module):
         """Say in which ranges the sizes of a call are, and what the program with the call asks of
         them: it is known when that program is made."""
         program = self.program
-        self.original_module = replace(
+        self.program = replace(
             program,
             range_constraints=ranges,
             guards=find_guards(guards, program.graph_module),

@@ -28,7 +28,7 @@ from lostwax.ir.pytree import (
     sketch_captured,
     sketch_spec,
 )
-from lostwax.ir.run.declaration import Place, declare_sizes, read_affine
+from lostwax.ir.run.declaration import Place, declare_sizes
 from lostwax.ir.run.leaves import (
     Changes,
     ConstantLeaf,
@@ -39,6 +39,7 @@ from lostwax.ir.run.leaves import (
     make_leaf,
 )
 from lostwax.sym import Expr, Guard, Symbol, evaluate, show
+from lostwax.sym.expressions.affine import read_affine
 
 Range = tuple[int | None, int | None]
 

@@ -8,34 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch.utils._pytree import TreeSpec
 
 from lostwax.ir.pytree import MAPPINGS, child_steps, mapping_keys
 from lostwax.ir.run.leaves import FloatLeaf, Leaf, NumberLeaf, TensorLeaf
 from lostwax.sym import Expr, Symbol
+from lostwax.sym.expressions.affine import read_affine
 
 Place = tuple[int, int | None]
 """A number of a call: the index of its leaf, and the dimension if that is a tensor."""
-
-
-class AffineForm(NamedTuple):
-    """A number that is `factor * symbol + offset`."""
-
-    symbol: Symbol
-    factor: int
-    offset: int
-
-
-def read_affine(e: Expr) -> AffineForm | None:
-    """Return the form of a number that depends on one symbol; None if it has another form."""
-    symbols, terms = e.symbols(), e.terms
-    symbol = next(iter(symbols))
-    factor = terms.get((symbol,), 0)
-    if len(symbols) != 1 or not factor or len(terms) != 1 + (() in terms):
-        return None
-    return AffineForm(symbol, factor, terms.get((), 0))
 
 
 def declare_sizes(

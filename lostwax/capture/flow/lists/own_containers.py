@@ -79,7 +79,7 @@ def _find_own(frame: FrameType, is_hidden: Callable[[str], bool]) -> Iterator[_O
     variables = frame.f_locals
     ours = [id(value) for name, value in variables.items() if is_hidden(name)]
     shared = {*frame.f_code.co_freevars}  # what holds them is the function's around, too
-    for name in variables.keys() - shared:
+    for name in [each for each in variables if each not in shared]:
         if _count_holders(variables, name) - ours.count(id(variables[name])) == _OF_VARIABLE:
             found = _Own(variables[name], None, name)
             if not is_hidden(name) and _can_be_own(found.held):

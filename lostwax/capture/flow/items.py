@@ -7,6 +7,7 @@ Must not know what the loop does.
 from __future__ import annotations
 
 import itertools
+import operator
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -292,10 +293,28 @@ def find_open(values: Any) -> Elements | None:
         return Elements(values.length, lambda at: values.start + at * values.step)
     if isinstance(values, ListOfUnknownLength):
         span = values.find_span()
-        return None if span is None else Elements(span.length, span.take)
+        return None if span is None else Elements(span.length, _take_unchanged(values, span.take))
     if type(values) is FakeTensor and values.ndim and is_open_number(values.shape[0]):
         return Elements(values.shape[0], lambda at: values[at])
     return None
+
+
+def _take_unchanged(values: ListOfUnknownLength, take: Callable[[Any], Any]) -> Any:
+    """… of a list that the loop over it must not change: what Python goes over would, too."""
+    before = values.list_parts()
+
+    def take_one(at: Any) -> Any:
+        now = values.list_parts()
+        if len(now) == len(before) and all(map(operator.is_, now, before)):
+            return take(at)
+        raise CaptureError.here(
+            "a loop changes the list that it goes over",
+            why="how many elements the list has is known only when the program runs",
+            instead="for x in list(values), which goes over what there was before the loop; or "
+            "while values, and values.pop(0)",
+        )
+
+    return take_one
 
 
 def _join_open(

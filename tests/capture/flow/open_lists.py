@@ -318,7 +318,33 @@ def tensor_looked_for(x):
     return x + 1 if x[0] in positive(x) else x
 
 
+def longer_while_gone_over(x):
+    outs, turns = positive(x), 0
+    for each in outs:
+        if turns < 3:
+            outs.append(each)
+        turns += 1
+    return turns
+
+
+def shorter_while_gone_over(x):
+    outs, turns = positive(x), 0
+    for _ in outs:
+        outs.pop()
+        turns += 1
+    return turns
+
+
+def replaced_while_gone_over(x):
+    outs, total = positive(x), torch.zeros(())
+    for each in outs:
+        outs[-1] = each * 2
+        total = total + each
+    return total
+
+
 REFUSED = [
+    longer_while_gone_over, shorter_while_gone_over, replaced_while_gone_over,
     sum_that_may_be_zero, tensor_of_tensors, largest_and_caught, taken_and_caught,
     taken_and_written_to, taken_from_the_middle, tensor_looked_for,
 ]  # fmt: skip

@@ -230,8 +230,7 @@ def _never_swallows(scene: _Scene, manager: _Manager, kind: type[BaseException])
     of = found if manager.is_called else type(found)
     leave = getattr_static(of, "__exit__", None)
     if not isinstance(leave, FunctionType):  # of C: those of Python's own return nothing true
-        is_pythons = of.__module__.partition(".")[0] in sys.stdlib_module_names
-        return _is_of_torch(of) or (leave is not None and is_pythons)
+        return _is_of_torch(of) or (leave is not None and _is_pythons_own(of))
     return _is_of_torch(of) or _is_never_true(leave.__code__)
 
 
@@ -272,6 +271,61 @@ def _is_never_true(code: CodeType) -> bool:
 
 
 _GENERATOR = 0x20 | 0x80 | 0x200  # of any kind
+
+
+def is_told_nothing(manager: Any) -> bool:
+    """Does the end of a `with` do the same, whether its body has raised or not?"""
+    if isinstance(manager, _GeneratorContextManager):
+        at = manager.gen.gi_frame if isinstance(manager.gen, GeneratorType) else None
+        return at is not None and (_is_in_torch(at) or _ends_alike(at.f_code))
+    leave = getattr_static(type(manager), "__exit__", None)
+    if _is_of_torch(type(manager)) or not isinstance(leave, FunctionType):
+        return _is_of_torch(type(manager)) or _is_pythons_own(type(manager))
+    return not _reads_error(leave.__code__)
+
+
+def _is_in_torch(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == "torch"
+
+
+def _is_pythons_own(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in sys.stdlib_module_names
+
+
+def _reads_error(code: CodeType) -> bool:
+    """Does an `__exit__` look at what it is given, or at what is being handled?"""
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & _VARIABLE) + bool(code.co_flags & _KEYWORDS)
+    given = code.co_varnames[1 if code.co_argcount else 0 : count]
+    asked = {"exc_info", "exception", "format_exc", "print_exc", "locals"}
+    return not asked.isdisjoint(code.co_names) or any(
+        step.argval in given for step in _instructions(code) if step.opname.startswith("LOAD_")
+    )
+
+
+_VARIABLE, _KEYWORDS = 0x4, 0x8
+
+
+def _ends_alike(code: CodeType) -> bool:
+    """Does a generator with one `yield` do the same after it, whether that raises or not?"""
+    steps = [s for s in _instructions(code) if s.opname not in ("NOP", "RESUME")]
+    places = [i for i, s in enumerate(steps) if s.opname == "YIELD_VALUE"]
+    handler = _find_handler(code, steps[places[0]].offset) if len(places) == 1 else None
+    if handler is None:
+        return False
+    usual = _list_until(steps[places[0] + 2 :], "RETURN_VALUE")[:-1]
+    begins = next(i for i, s in enumerate(steps) if s.start >= handler)
+    return usual == _list_until(steps[begins + 1 :], "RERAISE")
+
+
+def _list_until(steps: list[Instruction], last: str) -> list[Any]:
+    """What is done, one after the other; not equal to anything, where there are ways."""
+    found: list[Any] = []
+    for step in steps:
+        if step.opname == last:
+            return found
+        found.append((step.opname, object() if "JUMP" in step.opname else step.argval))
+    return [object()]
 
 
 @cached(1000)

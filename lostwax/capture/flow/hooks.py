@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
+from types import FunctionType
 from typing import Any
 
 from lostwax.capture import threads
@@ -21,7 +22,7 @@ from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.lists.made import cut_elements, repeat_elements
 from lostwax.capture.flow.lists.queues import QueueOfUnknownLength
 from lostwax.capture.flow.merging import NOTHING
-from lostwax.capture.flow.options.raising import REFUSE, give_raised
+from lostwax.capture.flow.options.raising import REFUSE, give_raised, leave_managers
 from lostwax.capture.flow.repetition import WhileRecorder
 from lostwax.capture.flow.rewriting.picks import Pick
 from lostwax.capture.flow.rewriting.recompile import Hooks
@@ -231,12 +232,19 @@ class CaptureHooks(Hooks):
         """An exception that is raised; `texts`: how many there were before it was made."""
         return seal_texts(error, texts != self.texts) if threads.is_capturing() else error
 
-    def keep_raised(self, error: Any, is_new: bool) -> Any:
-        """What there is in it."""
-        made = error() if isinstance(error, type) else error
-        return keep_raised(made, is_new or made is not error)
+    def keep_raised(self, error: Any, made_by: Any) -> Any:
+        """What there is in it, and itself, unless a class has made it just now: `made_by`."""
+        if isinstance(error, type):
+            return keep_raised(error(), True)
+        is_made = made_by is type(error) and not isinstance(made_by.__new__, FunctionType)
+        return keep_raised(error, is_made)
+
+    def take_kept(self, value: Any, number: int) -> Any:
+        """What there is in one that a call has raised."""
+        return value.raised[number - 1]
 
     make_raised = staticmethod(make_raised)
+    leave_managers = staticmethod(leave_managers)
 
     def give_raised(self, result: Any, number: Any, *raised: Any) -> Any:
         """What a function returns that gives back what it raises."""

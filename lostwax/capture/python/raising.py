@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from types import FrameType
+from types import FrameType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any, NamedTuple, NoReturn
 
 from lostwax.errors import CaptureError
@@ -87,7 +87,13 @@ def _seal(value: Any) -> Any:
 
 def keep_raised(error: Any, is_new: bool = True) -> tuple[Any, ...]:
     """What there is in an exception; and itself, if others may know it."""
-    own = vars(error)
+    if isinstance(error, BaseExceptionGroup):
+        raise CaptureError.here(
+            "data decide whether several exceptions are raised at once, and that may be caught",
+            why="what is in an ExceptionGroup cannot be set again",
+            instead="raise one of them",
+        )
+    own = {**vars(error), **_find_members(error)}
     layout = " ".join([str(len(error.args)), *own])
     return type(error), layout, None if is_new else error, *error.args, *own.values()
 
@@ -99,9 +105,41 @@ def make_raised(kept: tuple[Any, ...]) -> BaseException:
         return known  # type: ignore[no-any-return]
     count, *names = layout.split(" ")
     args = values[: int(count)]
+    error = _make(kind, args)
+    for name, value in zip(names, values[len(args) :], strict=True):
+        if name in _list_members(kind):
+            setattr(error, name, value)
+        else:
+            vars(error)[name] = value
+    return error
+
+
+def _make(kind: Any, args: Sequence[Any]) -> BaseException:
     error: BaseException = kind.__new__(kind, *args)
     of_python: Any = next(each for each in kind.__mro__ if each.__module__ == "builtins")
     of_python.__init__(error, *args)  # `StopIteration(1).value`
     error.args = tuple(args)
-    vars(error).update(zip(names, values[len(args) :], strict=True))
     return error
+
+
+def _find_members(error: BaseException) -> dict[str, Any]:
+    """What Python has in it, beside its arguments, that these do not tell: `OSError.filename`; and
+    what is in its slots."""
+    kind, found = type(error), dict[str, Any]()
+    names = _list_members(kind)
+    plain = _make(kind, error.args) if names else error
+    for name in names:
+        value = getattr(error, name, found)
+        if value is not found and value is not getattr(plain, name, found):
+            found[name] = value
+    return found
+
+
+def _list_members(kind: type[BaseException]) -> list[str]:
+    return [
+        name
+        for each in kind.__mro__[: kind.__mro__.index(BaseException)]
+        for name, value in vars(each).items()
+        if isinstance(value, (MemberDescriptorType, GetSetDescriptorType))
+        and name not in ("__dict__", "__weakref__")
+    ]

@@ -429,7 +429,104 @@ def handler_of_a_try_in_a_try(x):
         return x * 0
 
 
+def error_that_another_function_gives(x):
+    known = Stop(3)
+
+    def give():
+        return known
+
+    def find(x):
+        if x[0] > 0:
+            raise give()
+        return x
+
+    try:
+        find(x)
+    except Stop as found:
+        found.step += 5
+        return known.step, found is known
+    return 7, True
+
+
+def error_handed_on_by_two(x):
+    known = Stop(3)
+
+    def inner(x):
+        if x[0] > 0:
+            raise known
+        return x
+
+    def outer(x):
+        return inner(x) + 1
+
+    try:
+        outer(x)
+    except Stop as found:
+        return found is known
+    return True
+
+
+class Slotted(Exception):
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+
+def error_with_slots(x):
+    def find(x):
+        if x[0] > 0:
+            raise Slotted(x * 3)
+        return x
+
+    try:
+        return find(x)
+    except Slotted as found:
+        return found.value
+
+
+def what_python_has_in_errors(x):
+    def find(x):
+        if x[0] > 0:
+            raise ImportError("no", name="abc")
+        if x[1] > 0:
+            raise OSError(2, "no", "file")
+        return x
+
+    try:
+        return find(x)
+    except ImportError as found:
+        return x + 1 if found.name == "abc" else x
+    except FileNotFoundError as found:
+        return x + found.errno if found.filename == "file" else x
+
+
+@contextlib.contextmanager
+def setting(box, value):
+    before = box.value
+    box.value = value
+    try:
+        yield
+    finally:
+        box.value = before
+
+
+def a_manager_that_puts_back(x):
+    box = Stop(1)
+    try:
+        with setting(box, 3), contextlib.nullcontext():
+            if x[0] > 0:
+                raise ValueError
+            box.step += 1
+    except ValueError:
+        box.step += 10
+    return x * box.value, box.step
+
+
 CAPTURED = [
+    error_that_another_function_gives, error_handed_on_by_two, error_with_slots,
+    what_python_has_in_errors, a_manager_that_puts_back,
     text_that_is_only_shown, attribute_that_a_callee_sets,
     two_frames_up, two_kinds, one_of_two_is_caught, base_class, lookup_error, value_in_it,
     text_of_it, value_of_stop_iteration, known_one, in_a_sum, in_arguments,
@@ -516,7 +613,61 @@ def text_of_a_number_in_another(x):
         return x if error.args[0] == "n is 0" else x + 1
 
 
+class Told:
+    def __init__(self):
+        self.failed = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *rest):
+        self.failed = kind is not None
+
+
+def a_manager_is_told(x):
+    told = Told()
+    try:
+        with torch.no_grad(), told:
+            check(x)
+    except ValueError:
+        x = x + 1
+    return x, told.failed
+
+
+def a_manager_is_told_by_a_callee(x):
+    told = Told()
+
+    def find(x):
+        with told:
+            if x[0] > 0:
+                raise ValueError
+            return x
+
+    try:
+        x = find(x)
+    except ValueError:
+        x = x + 1
+    return x, told.failed
+
+
+@contextlib.contextmanager
+def counting(log):
+    yield
+    log.append(1)
+
+
+def a_generator_is_told(x):
+    log = []
+    try:
+        with counting(log):
+            check(x)
+    except ValueError:
+        x = x + 1
+    return x, len(log)
+
+
 REFUSED = [
     text_of_a_number, text_of_a_number_in_another, by_a_map, by_a_generator, by_a_property,
-    from_another, text_of_an_index,
+    from_another, text_of_an_index, a_manager_is_told, a_manager_is_told_by_a_callee,
+    a_generator_is_told,
 ]  # fmt: skip

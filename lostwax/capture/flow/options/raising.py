@@ -13,6 +13,7 @@ import torch
 
 from lostwax.branches import is_caught_above
 from lostwax.bytecode import instruction_at
+from lostwax.capture import threads
 from lostwax.capture.flow.merging import NOTHING
 from lostwax.capture.flow.retry import Calls, RaiseLeaves
 from lostwax.capture.flow.rewriting.picks import Place
@@ -20,7 +21,7 @@ from lostwax.capture.python.one_of import OneOf
 from lostwax.capture.python.raising import MayRaise, make_raised
 from lostwax.capture.python.returning import CallsInProgress, passes_result_on
 from lostwax.errors import CaptureError
-from lostwax.handlers import is_caught
+from lostwax.handlers import is_caught, is_told_nothing
 from lostwax.location import find_tracebacks, is_user_code, locate_line
 
 _Step = tuple[FrameType, int]
@@ -47,6 +48,19 @@ def _refuse_called(frame: FrameType, error: Any, catching: FrameType) -> Capture
         "  instead: call it by its name, for x in values; or return a second value that says "
         "whether it failed"
     )
+
+
+def leave_managers(*managers: Any) -> None:
+    """An exception leaves a `with` of each of these, as a `break` would."""
+    for each in managers:
+        if threads.is_capturing() and not is_told_nothing(each):
+            raise CaptureError.here(
+                "data decide whether an exception leaves a `with` and is caught, and the manager "
+                f"of that, a {type(each).__name__}, may look at it",
+                why="its end is captured once, and is told of no exception",
+                instead="catch the exception inside of the `with`; or let __exit__ do the same "
+                "whether there is one or not",
+            )
 
 
 def may_be_caught(frame: FrameType, error: BaseException) -> bool:

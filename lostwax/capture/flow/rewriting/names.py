@@ -18,6 +18,8 @@ raised."""
 RAISING, RAISED, LEAVING, TURN = "the raising", "raised ", "leaving ", "turn "
 """Which `raise` has ended a function, or 0; so begin the names of those that hold what was raised,
 tell whether a loop was left by it, and of a loop that a `with` has become."""
+MANAGER = "manager "
+"""So begin the names of those that hold the manager of a `with` that raises."""
 GENERATOR = "generator "
 """So begin the names of functions that generators have become."""
 OVER, GOES_ON, ASKED = "what is gone over ", "goes on ", "is asked "

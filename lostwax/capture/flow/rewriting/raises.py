@@ -53,7 +53,15 @@ from lostwax.capture.flow.rewriting.exits import (
     map_blocks,
     never_ends,
 )
-from lostwax.capture.flow.rewriting.names import HANDLED, LEAVING, RAISED, RAISING, RESULT, TURN
+from lostwax.capture.flow.rewriting.names import (
+    HANDLED,
+    LEAVING,
+    MANAGER,
+    RAISED,
+    RAISING,
+    RESULT,
+    TURN,
+)
 from lostwax.capture.flow.rewriting.picks import Place, place_of
 from lostwax.capture.flow.rewriting.scopes import SCOPES, walk_own
 from lostwax.capture.flow.rewriting.shadows import Meanings
@@ -224,6 +232,47 @@ def _write_suppress(each: ast.With, meanings: Meanings) -> ast.stmt:
     return new
 
 
+# ----------------------------------------------------------------------------------- out of a with
+
+
+def name_managers(
+    block: Block, numbers: Iterator[int], is_caught: bool, around: tuple[str, ...] = ()
+) -> Block:
+    """The statements of a block. What is raised in a `with`, and caught outside of it, is to leave
+    it as a `break` does: its managers are asked before whether that is the same to them."""
+    return [new for each in block for new in _name_one(each, numbers, is_caught, around)]
+
+
+def _name_one(each: Any, numbers: Iterator[int], is_caught: bool, around: tuple[str, ...]) -> Block:
+    if is_own_raise(each) and around:
+        asked = ast.Expr(hook("leave_managers", *map(load, around)))
+        locate_all([asked], each)
+        return [asked, each]
+    if isinstance(each, ast.With) and is_caught and any(map(_holds_raise, each.body)):
+        return _name_manager(each, numbers, around)
+    caught = _find_caught(each)
+
+    def go_on(inner: Block) -> Block:
+        ways = (True, ()) if inner is caught else (is_caught, around)
+        return name_managers(inner, numbers, *ways)
+
+    map_blocks(each, go_on)
+    return [each]
+
+
+def _name_manager(each: ast.With, numbers: Iterator[int], around: tuple[str, ...]) -> Block:
+    first, *others = each.items
+    name = f"{MANAGER}{next(numbers)}"
+    named: Any = assign(name, first.context_expr)
+    first.context_expr = load(name)
+    if others:
+        inner = ast.With(others, each.body)
+        each.items, each.body = [first], [locate(inner, each)]
+    each.body = name_managers(each.body, numbers, True, (*around, name))
+    locate_all([named, each], each)
+    return [named, each]
+
+
 # ------------------------------------------------------------------------------- out of a function
 
 
@@ -381,8 +430,15 @@ def is_own_raise(each: Any) -> bool:
 
 
 def _keep(each: Any) -> ast.expr:
-    is_new = ast.Constant(isinstance(each.exc, ast.Call))
-    return hook("keep_raised", seal(each.exc), is_new)
+    """What there is in what is raised."""
+    made: Any = each.exc.args[1] if is_hook(each.exc, "seal") else each.exc
+    if is_hook(made, "make_raised"):
+        return made.args[0]  # type: ignore[no-any-return]
+    if is_hook(made, "take_raised"):
+        return hook("take_kept", *made.args)
+    is_named = isinstance(made, ast.Call) and isinstance(made.func, (ast.Name, ast.Attribute))
+    made_by = copy.deepcopy(made.func) if is_named else ast.Constant(None)
+    return hook("keep_raised", seal(made), made_by)
 
 
 def seal(error: ast.expr) -> ast.expr:

@@ -45,6 +45,7 @@ from lostwax.capture.flow.rewriting.raises import (
     leave_by_raises,
     lower_raises,
     mark_raising_calls,
+    name_managers,
     write_suppress,
 )
 from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, holds_yield, mark_lists
@@ -304,6 +305,7 @@ def rewrite_function(function: Any, plan: Plan, meanings: Meanings) -> None:
     apart = add_copies(function, dict(plan.apart))
     if apart:
         write_for_options(function, apart)
+    function.body = name_managers(function.body, count(1), plan.raises)
     function.body = lower_raises(function.body, count(1))
     guard_loops(function, plan.growing)
     if plan.raises and holds_yield(function):

@@ -12,8 +12,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeVar
 
 from lostwax.capture import threads
-from lostwax.capture.heap.hidden import PassingOn
-from lostwax.capture.python.functions_run import FunctionKeys, function_key, let_watch
+from lostwax.capture.python.functions_run import CallNotes, FunctionKeys, function_key, let_watch
 from lostwax.capture.strict.outside import ENVIRONMENT, ExternalAccessMonitor
 from lostwax.ir.program import ExportedProgram
 from lostwax.location import Location, hear_warnings, is_user_code
@@ -66,7 +65,7 @@ class _RunsWatcher:
             self.told.append("a profiler watches this thread, and Python has room for one")
             return function(*args, **kwargs)
         python = threads.running[-1].python
-        notes = _CallNotes(self.codes)
+        notes = CallNotes(self.codes)
         try:
             sys.setprofile(notes)
             outside = ExternalAccessMonitor(self._undo, self._tell)
@@ -88,27 +87,3 @@ class _RunsWatcher:
             self.told.append(
                 f"the module reads or changes what is outside of it: {what} at {where}"
             )
-
-
-_IMPORTING = "<frozen importlib"
-"""How the files of Python's code that imports modules begin."""
-
-
-class _CallNotes(PassingOn):
-    """Notes the code that runs, but not that of modules which are imported meanwhile."""
-
-    def __init__(self, codes: set[CodeType]) -> None:
-        self._codes = codes
-        self._importing: FrameType | None = None
-
-    def __call__(self, frame: FrameType, event: str, given: Any) -> None:
-        if self._importing is not None:
-            if event == "return" and frame is self._importing:
-                self._importing = None
-        elif event == "call":
-            if frame.f_code.co_filename.startswith(_IMPORTING):
-                self._importing = frame
-            else:
-                self._codes.add(frame.f_code)
-        if self.other is not None:
-            self.other(frame, event, given)

@@ -26,6 +26,7 @@ import torch
 
 from lostwax.cache import PerClass
 from lostwax.capture.heap.holders import find_own_slots
+from lostwax.capture.python.functions_run import PassingOn
 from lostwax.identity import ByIdentity
 from lostwax.undo.undo import Undo
 
@@ -59,20 +60,6 @@ def _read_bytes(owner: Any) -> bytes:
         if offset > 0:  # weak references and attributes, which are read as such
             content[offset - _HEAD : offset - _HEAD + _POINTER] = bytes(_POINTER)
     return bytes(content)
-
-
-class PassingOn:
-    """A profile function that passes calls on to another: Python has room for one."""
-
-    other: Callable[..., Any] | None = None
-    """The one that calls are passed on to."""
-
-    def drop(self, other: Callable[..., Any]) -> None:
-        """Stop reporting calls to it."""
-        if self.other is other:
-            self.other = None
-        elif isinstance(self.other, PassingOn):
-            self.other.drop(other)
 
 
 class Calls(PassingOn):

@@ -30,6 +30,44 @@ def function_key(code: CodeType) -> tuple[str, int, str]:
     return code.co_filename, code.co_firstlineno, code.co_qualname
 
 
+class PassingOn:
+    """A profile function that passes calls on to another: Python has room for one."""
+
+    other: Callable[..., Any] | None = None
+    """The one that calls are passed on to."""
+
+    def drop(self, other: Callable[..., Any]) -> None:
+        """Stop reporting calls to it."""
+        if self.other is other:
+            self.other = None
+        elif isinstance(self.other, PassingOn):
+            self.other.drop(other)
+
+
+_IMPORTING = "<frozen importlib"
+"""How the files of Python's code that imports modules begin."""
+
+
+class CallNotes(PassingOn):
+    """Notes the code that runs, but not that of modules which are imported meanwhile."""
+
+    def __init__(self, codes: set[CodeType]) -> None:
+        self._codes = codes
+        self._importing: FrameType | None = None
+
+    def __call__(self, frame: FrameType, event: str, given: Any) -> None:
+        if self._importing is not None:
+            if event == "return" and frame is self._importing:
+                self._importing = None
+        elif event == "call":
+            if frame.f_code.co_filename.startswith(_IMPORTING):
+                self._importing = frame
+            else:
+                self._codes.add(frame.f_code)
+        if self.other is not None:
+            self.other(frame, event, given)
+
+
 class FunctionNotes:
     """Notes the code of the functions that run."""
 
@@ -45,15 +83,16 @@ class FunctionNotes:
 
     def call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Call the function, and note what runs in this thread."""
-        if sys.getprofile() is not None:
+        note, current = CallNotes(self._codes), sys.getprofile()
+        if isinstance(current, PassingOn) and current.other is None:
+            current.other = note
+            try:
+                return function(*args, **kwargs)
+            finally:
+                current.drop(note)
+        if current is not None:
             self._are_all = False
             return function(*args, **kwargs)
-        add = self._codes.add
-
-        def note(frame: FrameType, event: str, _: Any) -> None:
-            if event == "call":
-                add(frame.f_code)
-
         try:
             sys.setprofile(note)
             return function(*args, **kwargs)

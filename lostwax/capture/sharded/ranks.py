@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -17,6 +18,8 @@ from torch.fx import Node
 
 from lostwax.capture.example_call import ExampleArgs
 from lostwax.capture.export import export
+from lostwax.capture.sharded.known_ranks import KnownRanks
+from lostwax.capture.sharded.rank_reads import forget_placements
 from lostwax.errors import CaptureError
 from lostwax.fake import FakeTensor
 from lostwax.identity import ByIdentity
@@ -76,13 +79,18 @@ def export_ranks(
             "  instead: lostwax.export on each rank; or export_ranks in a process of its own"
         )
     programs: list[ExportedProgram] = []
+    known = KnownRanks()
     for rank in range(prod(shape)):
         with _Rank(rank, prod(shape)), torch.no_grad():
             placed = distributed.device_mesh.init_device_mesh(
                 device, shape, mesh_dim_names=tuple(mesh)
             )
-            given = args(placed) if callable(args) else args
-            program = export(make(placed), given, kwargs, **options)
+            module = make(placed)
+            if callable(args):
+                program = export(module, args(placed), kwargs, **options)
+            else:
+                work = partial(export, module, args, kwargs, **options)
+                program = known.find_or_capture(module, work)
         programs.append(_share_graph(program, programs))
     return RankPrograms(programs)
 
@@ -96,21 +104,14 @@ class _Rank:
     def __enter__(self) -> None:
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
-        _forget_placements()
+        forget_placements()
         torch.distributed.init_process_group(
             "fake", store=FakeStore(), rank=self.rank, world_size=self.world
         )
 
     def __exit__(self, *error: Any) -> None:
         torch.distributed.destroy_process_group()
-        _forget_placements()
-
-
-def _forget_placements() -> None:
-    """torch remembers how DTensors are cut, and would take the mesh of one rank for another's."""
-    import torch.distributed.tensor.debug as debug
-
-    debug._clear_sharding_prop_cache()
+        forget_placements()
 
 
 def _share_graph(program: ExportedProgram, known: Sequence[ExportedProgram]) -> ExportedProgram:

@@ -41,8 +41,8 @@ from lostwax.bytecode.copies import add_call
 from lostwax.cache import PerClass
 from lostwax.capture import threads
 from lostwax.capture.heap.functions import ReadFunction, unwrap
-from lostwax.capture.heap.hidden import PassingOn
 from lostwax.capture.patches import random_numbers
+from lostwax.capture.python.functions_run import PassingOn
 from lostwax.capture.state.root_module import forward_of
 from lostwax.errors import StrictError
 from lostwax.location import PASSING_ON, Location, is_of_torch, is_user_file

@@ -38,6 +38,7 @@ class ExportCache:
     """Programs in a folder; see `lostwax.cache`."""
 
     def __init__(self, folder: str | os.PathLike[str], most_bytes: int = 1 << 30) -> None:
+        _check(folder, most_bytes)
         self._folder = EntryFolder(folder, most_bytes)
         self._ends: list[Callable[[], None]] = []
         self.hits = 0
@@ -92,6 +93,21 @@ class ExportCache:
     def _say(self, program: ExportedProgram) -> ExportedProgram:
         _log.info("captured: %s", self._why)
         return program
+
+
+def _check(folder: object, most_bytes: object) -> None:
+    """Refuse what no folder can be: that its exports are not kept would be seen late."""
+    if not isinstance(folder, (str, os.PathLike)) or os.path.isfile(folder):
+        what = f"the file {os.fspath(folder)}" if isinstance(folder, (str, os.PathLike)) else folder
+        raise LoadError.here(
+            f"a cache of exports is a folder, not {what}",
+            instead='the path of one, lostwax.cache("exports"); it is made if it is not there',
+        )
+    if not isinstance(most_bytes, int) or most_bytes <= 0:
+        raise LoadError.here(
+            f"most_bytes is a number of bytes, not {most_bytes!r}",
+            instead="most_bytes=1 << 30, which is a gigabyte",
+        )
 
 
 class _Search:

@@ -39,14 +39,23 @@ def find_model(
     if isinstance(given, transformers.PreTrainedConfig):
         made = getattr(transformers, choose(given)).from_config(given)
     elif isinstance(given, (str, os.PathLike)):
-        config = transformers.AutoConfig.from_pretrained(given)
-        made = _load(getattr(transformers, choose(config)), os.fspath(given))
+        made = _load(getattr(transformers, choose(_read_config(given))), os.fspath(given))
     else:
         raise CaptureError(
             f"a language model is a model of transformers, not a {type(given).__name__}\n"
             "  instead: a model, its configuration, or the path of its checkpoint"
         )
     return made, dtype or torch.float32, True
+
+
+def _read_config(path: str | os.PathLike[str]) -> Any:
+    try:
+        return import_transformers().AutoConfig.from_pretrained(path)
+    except (OSError, ValueError) as error:  # no folder, or none with a configuration
+        raise LoadError(
+            f"{os.fspath(path)} is no checkpoint: {error}\n"
+            "  instead: a folder that save_pretrained wrote, or one of the hub's"
+        ) from error
 
 
 def _load(build: Any, path: str) -> Any:

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 import torch
 
 from lostwax import cache
+from lostwax.errors import LoadError
 from lostwax.export_cache.cache import _check_sum
 from tests.export_cache.exports import X, add, captures, entries
 from tests.fresh import run_python
@@ -33,6 +35,19 @@ def test_damaged_files_are_misses(kept):
     file.write_bytes(b"")
     assert captures(kept, add, (X, X))
     assert not captures(kept, add, (X, X))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"folder": 5}, "a cache of exports is a folder, not 5"),
+        ({"folder": __file__}, "a cache of exports is a folder, not the file .*test_folder.py"),
+        ({"folder": "exports", "most_bytes": -1}, "most_bytes is a number of bytes, not -1"),
+    ],
+)
+def test_what_is_no_folder_is_refused(words: Any, told: str) -> None:
+    with pytest.raises(LoadError, match=rf"{told}.\n  at .*test_folder.py:\d+ .*(.|\n)*instead: "):
+        cache(**words)
 
 
 def test_a_forged_entry_is_no_program(kept):

@@ -115,6 +115,13 @@ def change(folder: Path, changes: dict[str, int]) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
+@pytest.mark.parametrize("name", ["export", "export_parts"])
+def test_what_is_no_checkpoint_is_told(name: str, tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(LoadError, match=r"is no checkpoint: (.|\n)*instead: a folder that"):
+            getattr(lostwax.llm, name)(path, context=8)
+
+
 def test_a_context_without_positions() -> None:
     with pytest.raises(CaptureError, match="GPT2LMHeadModel has no position 128: it was made for"):
         lostwax.llm.export(make_model("GPT-2"), context=129)

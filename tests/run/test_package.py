@@ -103,6 +103,10 @@ print([found["c"].is_constant, found["a"].is_constant])
 def test_make_builds_the_folder_and_no_package_of_that_name() -> None:
     """`pip wheel run` is the registry's package of that name; a path has a slash."""
     dry = subprocess.run(
-        ["make", "-n", "run-wheel"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "-n", "--no-print-directory", "run-wheel"],  # a `make test` asks for the printing
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert dry.stdout.rstrip().endswith(" ./run"), dry.stdout

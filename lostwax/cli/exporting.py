@@ -29,6 +29,7 @@ from lostwax.cli.several import Job, find_exit, run_jobs
 from lostwax.cli.wording import in_options
 from lostwax.errors import CommandError
 from lostwax.ir.program import ExportedProgram
+from lostwax.ir.run.module import call_convention
 from lostwax.late_imports import find_partitioner
 from lostwax.pt2.saving import save
 from lostwax.undo.replace_files import replace_files
@@ -217,14 +218,18 @@ def _write_edge(
 def _write_pte(
     program: ExportedProgram, model: Model, file: str, writing: Writing
 ) -> dict[str, Any]:
+    calls = list(read_calls(writing.bundle, model, "--bundle"))
+    for call in calls:
+        with call.name_in_errors():
+            call_convention(program, True).bind(call.args, call.kwargs)
     edge = to_edge_transform_and_lower(program, partitioner=find_backend(writing.backend))
     executable = edge.to_executable()
-    bundled = list(read_calls(writing.bundle, model, "--bundle")) or None
+    bundled = [(call.args, call.kwargs) for call in calls] or None
     executable.save(file, etrecord=writing.etrecord, bundled=bundled)
     counts = (sum(each["operators"].values()) for each in describe_methods(file).values())
     return {
         "nodes": sum(counts),
-        "bundled_calls": len(bundled or ()),
+        "bundled_calls": len(calls),
         "delegated": _share(edge, writing.backend),
         "arena_bytes": executable.arena_sizes,
     }

@@ -15,7 +15,7 @@ from torch import nn
 
 from lostwax.capture.export import export
 from lostwax.cli.exporting import FORMS, Options, name_files, write_more
-from lostwax.cli.models.calls import Call, read_calls
+from lostwax.cli.models.calls import GivenCall, read_calls
 from lostwax.cli.models.factories import Model, build_model, call_factory, find_factory
 from lostwax.cli.models.names import read_name, read_options
 from lostwax.cli.models.sizes import read_dynamic
@@ -189,28 +189,29 @@ def _calibrate(
     texts: list[str],
     quantizer: str,
     tell: Callable[[str], None],
-) -> tuple[list[tuple[Call, Any]], int]:
+) -> tuple[list[tuple[GivenCall, Any]], int]:
     """Run the calls; the first of them with their results in floats, and how many there were.
     Without any it is the example. The program says which sizes it is for; torchao's does not."""
-    calls: Iterable[Call] = read_calls(texts, model, "--calibrate")
+    calls: Iterable[GivenCall] = read_calls(texts, model, "--calibrate")
     if not texts:
-        calls = [(model.args, dict(model.kwargs))]
+        calls = [GivenCall(model.args, dict(model.kwargs), "the example")]
         if "is_dynamic" not in quantizer:
             warn(
                 "calibrated with the example alone, whose values set the limits of all others\n"
                 "  instead: --calibrate FILE, with inputs as the model will see them"
             )
     floats = program.module()
-    seen: list[tuple[Call, Any]] = []
+    seen: list[tuple[GivenCall, Any]] = []
     count = 0
     with torch.no_grad(), in_options(()):
-        for args, kwargs in calls:
-            wanted = floats(*args, **kwargs)
-            prepared(*args, **kwargs)
+        for call in calls:
+            with call.name_in_errors():
+                wanted = floats(*call.args, **call.kwargs)
+                prepared(*call.args, **call.kwargs)
             count += 1
             tell(f"calibrating, {write_count(count, 'call')}")
             if len(seen) < _COMPARED:
-                seen.append(((args, kwargs), wanted))
+                seen.append((call, wanted))
     if not count:
         raise CommandError(
             f"--calibrate {' '.join(texts)}: there is no call in it\n  instead: a folder or file "
@@ -231,12 +232,12 @@ def _convert(prepared: Any) -> Any:
     return module
 
 
-def _compare(quantized: Any, seen: list[tuple[Call, Any]]) -> float | None:
+def _compare(quantized: Any, seen: list[tuple[GivenCall, Any]]) -> float | None:
     """How far the results are from those in floats, of the largest of them; None if none is a
     float."""
     found: list[float] = []
     with torch.no_grad():
-        for (args, kwargs), wanted in seen:
+        for (args, kwargs, _), wanted in seen:
             made = pytree.tree_leaves(quantized(*args, **kwargs))
             for a, b in zip(pytree.tree_leaves(wanted), made, strict=True):
                 if isinstance(a, torch.Tensor) and a.is_floating_point() and a.isfinite().any():

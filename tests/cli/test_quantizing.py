@@ -152,11 +152,18 @@ def test_what_is_no_quantized_program(lostwax, models, words, text):
         (("models.py:net", "--quantizer", "x86?is_qat=1"), "prepare_qat_pt2e in Python"),
         (("models.py:net", "--calibrate", "none.npy"), "there is no file 'none.npy'"),
         (("models.py:net", "--calibrate", "models.py:number"), "a value of type int"),
-        (("models.py:net", "--calibrate", "models.py:pairs"), "has a call with 3 arguments"),
-        (("models.py:net", "--calibrate", "x.npy"), "has a call without 'mask'"),
+        (
+            ("models.py:net", "--calibrate", "models.py:pairs"),
+            "models.py:pairs', call 0: a call with 3",
+        ),
+        (("models.py:net", "--calibrate", "x.npy"), "x.npy': a call without 'mask'"),
         (("models.py:net", "--calibrate", "y.npz"), "no input 'msk' (did you mean 'mask'?)"),
         (("models.py:net", "--calibrate", "empty"), "there is no call in it"),
         (("models.py:net", "--calibrate", "models.py:batches"), "x.shape[0] is 2, but the program"),
+        (
+            ("models.py:net", "--calibrate", "models.py:batches"),
+            "given by: --calibrate 'models.py:b",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_and_nothing_written(lostwax, models, words, text):

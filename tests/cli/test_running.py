@@ -200,11 +200,21 @@ def test_calls_are_bundled_on_the_command_line(lostwax, folder):
         (("-o", "m.pte", "--bundle", "w.npz"), "--bundle 'w.npz': the example has no input 'w'"),
     ],
 )
-def test_what_cannot_be_bundled(lostwax, folder, words, text):
+def test_what_is_of_no_bundle(lostwax, folder, words, text):
     numpy.savez("w.npz", w=numpy.ones((3, 4), "float32"))
     ran = lostwax("export", "nets.py:tiny", *words)
     assert ran.code == 2
     assert text in ran.err
+
+
+def test_a_call_that_the_program_does_not_take_is_named_and_nothing_written(lostwax, folder):
+    (folder / "calls").mkdir()
+    numpy.save("calls/good.npy", numpy.ones((3, 4), "float32"))
+    numpy.save("calls/wide.npy", numpy.ones((3, 5), "float32"))
+    ran = lostwax("export", "nets.py:tiny", "-o", "m.pte", "--bundle", "calls")
+    assert (ran.code, "shape[1] is 5" in ran.err) == (3, True)
+    assert "given by: --bundle 'calls/wide.npy'" in ran.err
+    assert not (folder / "m.pte").exists()
 
 
 def test_inputs_of_an_executable_have_no_names(lostwax, folder):

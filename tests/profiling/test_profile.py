@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.autograd.profiler_util import FunctionEvent
 
 import lostwax
 from lostwax.backends import XnnpackPartitioner
 from lostwax.errors import LoadError
-from lostwax.profiling.eager import profile_program
+from lostwax.profiling.eager import kernel_seconds, profile_program
 from lostwax.profiling.executable import profile_executable
 from lostwax.profiling.profile import (
     Profile,
@@ -200,6 +201,31 @@ def test_a_program_in_eager() -> None:
     assert found["aten.convolution.default"].bytes == 8 * 36 * 4
     assert found["aten.convolution.default"].seconds > 0
     assert all(p.line for p in profile.pieces)
+
+
+def test_kernels_count_and_not_the_marks_that_a_gpu_has_of_its_own() -> None:
+    def event(name: str, kernels: dict[str, int]) -> FunctionEvent:
+        made = FunctionEvent(len(name), name, 1, 0, 100, use_device="cuda")
+        for kernel, micros in kernels.items():
+            made.append_kernel(kernel, 0, micros)
+        return made
+
+    node, called = event("lostwax:addmm", {"lostwax:addmm": 90}), event("aten::addmm", {"gemm": 30})
+    launch = event("cudaLaunchKernel", {"bias": 5})
+    called.append_cpu_child(launch)
+    node.append_cpu_child(called)
+    seconds = kernel_seconds([node, called, launch, event("lostwax:view", {})])
+    assert seconds == {"addmm": pytest.approx(35e-6), "view": 0}
+
+
+@pytest.mark.gpu
+def test_a_program_on_a_gpu() -> None:
+    x = torch.randn(64, 3, 64, 64, device="cuda")
+    program = lostwax.export(Net().eval().cuda(), (x,))
+    profile = profile_program(program, ((x,), {}), "net.pt2", calls=3)
+    found = {p.name: p.seconds for p in profile.pieces}
+    assert 0 < found["aten.convolution.default"] < profile.seconds < 1
+    assert found["aten.t.default"] == 0
 
 
 def test_the_explorer_lays_it_over_a_program(profile: Profile, folder: Path) -> None:

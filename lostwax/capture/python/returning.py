@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from lostwax.capture.python.module_hooks import find_kept, identity_of, read_cod
 from lostwax.capture.python.one_of import OneOf, find_function, refuse_returned
 from lostwax.capture.python.raising import MayRaise
 from lostwax.errors import CaptureError
-from lostwax.location import Location, is_own_file, locate_line
+from lostwax.location import STANDING_IN, Location, is_own_file, locate_line
 
 _MODULES = sys.modules[torch.nn.Module.__module__].__file__
 _ROOT = "call_watched"
@@ -104,12 +104,21 @@ class CallsInProgress:
         step = instruction_at(calling.f_code, calling.f_lasti)
         if begun is not calling or not step.startswith("CALL"):
             return False
+        if frame.f_code.co_filename in STANDING_IN and _stands_in(function):
+            return True
         if isinstance(function, torch.nn.Module):
             function = function.forward
         elif frame.f_back is not calling:
             return False
         code = read_code(function)
         return code is not None and identity_of(code) == identity_of(frame.f_code)
+
+
+def _stands_in(function: Any) -> bool:
+    """Is it one of ours in the place of Python's, which hands on what the last one returns?"""
+    while type(function) is partial:
+        function = function.func
+    return type(function) is FunctionType and is_own_file(function.__code__.co_filename)
 
 
 def _refuse_given(refuse: Callable[[], CaptureError], where: Location) -> CaptureError:

@@ -238,12 +238,61 @@ class CallsItsParent(Finds):
         return x * 0 if found is None else x + 1
 
 
+WEIGHTS = {"first": 1.0, "second": 2.0, "last": -3.0}
+
+
+def score(x):
+    return {"first": x[0], "second": x[1], "last": x[-1]}
+
+
+def by_the_largest_name(x):
+    scores = score(x)
+    return x * WEIGHTS[max(scores, key=scores.get)]
+
+
+def by_the_smallest_pair(x):
+    name, least = min(score(x).items(), key=lambda pair: pair[1])
+    return least * WEIGHTS[name]
+
+
+def by_a_name_in_a_text(x):
+    scores = score(x)
+    name = f"{max(scores, key=scores.get)}"
+    return x + 1 if name == "first" else x * len(name)
+
+
+def by_the_best_function(x):
+    pairs = zip(x, [torch.sin, torch.cos, torch.abs, torch.neg], strict=False)
+    return max(pairs, key=lambda pair: pair[0])[1](x)
+
+
+def best_of(x):
+    scores = score(x)
+    return max(scores, key=scores.get)
+
+
+def by_the_name_of_a_function(x):
+    return x * WEIGHTS[best_of(x)] + WEIGHTS[best_of(-x)]
+
+
+def by_next_with_its_default(x):
+    values = iter(x)
+    for each in x[:2]:
+        if each > 0:
+            next(values)
+            next(values)
+    found = next(values, None)
+    return x * 0 if found is None else x + found
+
+
 CAPTURED = [
     a_variable_gets_it, two_variables_get_it, asked_at_once, asked_with_its_name,
     handed_to_a_function, handed_by_name, handed_through, through_a_lambda, through_functions,
     through_a_decorator, through_a_recursion, in_a_function_named_like_ours, through_a_partial,
     from_methods, in_a_finally,
     in_a_match, its_type, exchanged, as_an_index, Calls(), CallsItsParent(),
+    by_the_largest_name, by_the_smallest_pair, by_a_name_in_a_text, by_the_best_function,
+    by_the_name_of_a_function, by_next_with_its_default,
 ]  # fmt: skip
 
 
@@ -422,7 +471,21 @@ class Ends(nn.Module):
         return torch.zeros(4) if found is None else torch.ones(4)
 
 
+def largest_names_by_map(x):
+    scores = score(x)
+    (name,) = map(lambda _: max(scores, key=scores.get), [0])  # noqa: C417
+    return x * WEIGHTS[name]
+
+
+class KeepsTheLargestName(nn.Module):
+    def forward(self, x):
+        scores = score(x)
+        self.last = max(scores, key=scores.get)
+        return x * WEIGHTS[self.last]
+
+
 REFUSED = [
+    best_of, largest_names_by_map, KeepsTheLargestName(),
     in_a_list_by_map, in_a_list_that_takes_more, unpacked_from_map, gone_over_by_map, next_of_map,
     arguments_by_map, asked_and_handed_back, after_an_exception, by_reduce, by_a_key, by_a_cache,
     by_an_operator, by_a_property, by_an_attribute, by_getattr, by_an_item, by_a_sum, by_a_with,

@@ -318,7 +318,9 @@ class Capture:
         containers = find_containers(arguments)
         tracer.provenance.catch_calls(self.state.modules, undo)
         attributes = ModuleAttributes(self.state.modules)
-        reach = self.reach = Reach(self.call, attributes, (args, kwargs))
+        reach = self.reach = Reach(
+            self.call, attributes, (args, kwargs), has_lists=bool(self.attempt.plans)
+        )
         outside = OutsideState(reach, self.state.modules, undo)
         self.state.replace(attributes, inputs.fakes, outside.places, undo)
         tracer.python = UserPython(self.state.modules, reach, outside, self.state.list_changed)

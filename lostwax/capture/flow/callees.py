@@ -15,14 +15,7 @@ import operator
 import sys
 from collections.abc import Callable
 from functools import partial
-from types import (
-    BuiltinFunctionType,
-    FunctionType,
-    MethodDescriptorType,
-    MethodType,
-    ModuleType,
-    WrapperDescriptorType,
-)
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -48,7 +41,6 @@ from lostwax.location import PASSING_ON
 
 PASSING_ON.add(__file__)
 _METHODS = (BuiltinFunctionType, MethodType)
-_UNBOUND = (MethodDescriptorType, WrapperDescriptorType)
 
 
 class _StandIn(NamedTuple):
@@ -99,8 +91,6 @@ def _find_row(
         if row is None or row.takes_original:
             return row
         return row._replace(call=partial(row.call, function.__self__))
-    if kind in _UNBOUND:
-        return _OF_ANY_LIST if function.__objclass__ is list else None
     original = function
     if kind is FunctionType:  # a capture may have one in its place
         original = vars(function).get("stands_for", function)
@@ -136,13 +126,6 @@ def _make_range(original: Any, /, *args: Any) -> Any:
     """`range` of numbers that data decide."""
     found = count_items(original, *args) if any(map(is_open_number, args)) else None
     return found if isinstance(found, Count) else original(*args)
-
-
-def _call_of_list(method: Any, values: Any, /, *args: Any, **options: Any) -> Any:
-    """`list.copy(values)`: C would look into a list that we have made."""
-    if isinstance(values, ListOfUnknownLength):
-        return getattr(values, method.__name__)(*args, **options)
-    return method(values, *args, **options)
 
 
 def _iterate(original: Any, values: Any, /, *args: Any) -> Any:
@@ -312,7 +295,6 @@ _METHODS_OF_TENSORS = {
     "is_nonzero": _StandIn(stand_ins.is_nonzero, is_truth=True),
     "__bool__": _StandIn(stand_ins.is_nonzero, is_truth=True),
 }
-_OF_ANY_LIST = _StandIn(_call_of_list, takes_original=True)
 _METHODS_OF_LISTS = {
     "sort": _StandIn(_take_key(stand_ins.order_list)),
     "index": _StandIn(stand_ins.find_place),

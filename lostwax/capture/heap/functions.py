@@ -34,7 +34,7 @@ from lostwax.capture.heap.cached import CACHED
 from lostwax.capture.heap.edges import CLASSES, METHODS, WRAPPERS, parts
 from lostwax.capture.heap.holders import NAMED, PLAIN_CONTAINERS, ModuleAttributes
 from lostwax.capture.python.functions_run import FunctionKeys, function_key
-from lostwax.capture.python.identities import METHOD_KINDS, is_of_number
+from lostwax.capture.python.identities import METHOD_KINDS, is_of_c
 from lostwax.identity import Seen
 from lostwax.location import asks_for_user, is_user_code, is_user_file, may_be_users
 
@@ -105,11 +105,11 @@ def find_held(attributes: ModuleAttributes) -> list[Any]:
 
 def has_any(values: Iterable[Any], asked: Set[Any]) -> bool:
     """Is one of these among the values, or in a tuple among them? They are `type` or functions of
-    C; a method of a number is always asked for."""
+    C; a method of a number or list is always asked for."""
     values = [*values]
     if ASKED.isdisjoint(map(type, values)):
         return False  # nearly always
-    if any(map(is_of_number, values)):
+    if any(map(is_of_c, values)):
         return True
     tuples = [each for each in values if type(each) is tuple]
     of_c = [each for each in values if type(each) is BuiltinFunctionType]

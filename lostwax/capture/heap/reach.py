@@ -33,8 +33,12 @@ Look = Callable[[ReadFunction], None]
 class Reach:
     """What a call runs, and the looks that are taken at it."""
 
-    def __init__(self, call: Any, attributes: ModuleAttributes, arguments: Any) -> None:
+    def __init__(
+        self, call: Any, attributes: ModuleAttributes, arguments: Any, has_lists: bool = False
+    ) -> None:
+        """`has_lists`: lists may be ours, and their methods are to ask."""
         self._walk = Walk()
+        self.has_lists = has_lists
         self._modules, self._held = attributes.modules, find_held(attributes)
         self._starts = [arguments, *dict.fromkeys(map(type, self._modules)), call]
         self._looks: list[Look] = []
@@ -86,7 +90,7 @@ class Reach:
                 look(ReadFunction(each, EMPTY, {}, frozenset(), []))
         if not functions:
             return
-        entries = _find_entries(functions)
+        entries = _find_entries(functions, _ENTRIES[self.has_lists])
         self._entries += entries
         _set_codes(entries, map(_REPORTING, entries))
 
@@ -110,7 +114,7 @@ def read_text(code: CodeType, known: dict[str, Any]) -> CodeType:
     if not code.co_freevars and type(known) is dict:
         for reach in _running:
             reach.read(FunctionType(code, known))
-    return ask_identities(code)
+    return ask_identities(code, has_lists=any(reach.has_lists for reach in _running))
 
 
 class _Begin:
@@ -133,11 +137,12 @@ class _FunctionEntry:
 
     __slots__ = ("__weakref__", "asking", "function", "plain", "reporting")
 
-    def __init__(self, function: FunctionType) -> None:
+    def __init__(self, function: FunctionType, has_lists: bool) -> None:
         self.function = function
         self.plain: CodeType = function.__code__
         named = map(function.__globals__.get, self.plain.co_names)
-        self.asking = ask_identities(self.plain, any(map(names_method, named)))
+        finds = any(names_method(each, has_lists) for each in named)
+        self.asking = ask_identities(self.plain, finds, has_lists)
         self.reporting = add_call(self.asking, _Begin(ref(self)))
 
     def report(self) -> None:
@@ -157,20 +162,23 @@ _FUNCTION, _PLAIN, _REPORTING, _CODE = map(
 )
 
 
-def _find_entries(functions: list[FunctionType]) -> list[_FunctionEntry]:
+_Entries = Cache[FunctionType, _FunctionEntry]
+
+
+def _find_entries(functions: list[FunctionType], entries: _Entries) -> list[_FunctionEntry]:
     """Of those functions that do not report when they begin, as another capture's may."""
-    found: list[Any] = [*map(_ENTRIES.table.get, functions)]
+    found: list[Any] = [*map(entries.table.get, functions)]
     if None not in found and all(map(is_, map(_CODE, functions), map(_PLAIN, found))):
         return found  # nearly always
-    return [_find_entry(each) for each in functions if not _is_instrumented(each.__code__)]
+    return [_find_entry(each, entries) for each in functions if not _is_instrumented(each.__code__)]
 
 
-def _find_entry(function: FunctionType) -> _FunctionEntry:
-    found = _ENTRIES.table.get(function)
+def _find_entry(function: FunctionType, entries: _Entries) -> _FunctionEntry:
+    found = entries.table.get(function)
     if found is None or found.plain is not function.__code__:
-        found = _FunctionEntry(function)
+        found = _FunctionEntry(function, entries is _ENTRIES[True])
         if function.__closure__ is None or "<locals>" not in function.__qualname__:
-            _ENTRIES.keep(function, found)  # others may hold a model
+            entries.keep(function, found)  # others may hold a model
     return found
 
 
@@ -178,4 +186,5 @@ def _is_instrumented(code: CodeType) -> bool:
     return bool(code.co_consts) and type(code.co_consts[-1]) is _Begin
 
 
-_ENTRIES = Cache[FunctionType, _FunctionEntry](__name__, "entries", 10_000)
+_ENTRIES = (_Entries(__name__, "entries", 10_000), _Entries(__name__, "entries_of_lists", 10_000))
+"""Those of captures in which no list is ours, and of others."""

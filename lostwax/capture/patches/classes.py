@@ -10,10 +10,11 @@ to them. Must not change what others see of a class.
 from __future__ import annotations
 
 import builtins
+import heapq
 import operator
 import sys
 from functools import partial
-from types import CodeType, FrameType, ModuleType
+from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from lostwax.capture import threads
 from lostwax.capture.heap.functions import ReadFunction
 from lostwax.capture.heap.reach import Reach, read_text
 from lostwax.capture.patches import swap
-from lostwax.capture.python.identities import check_class, is_of_number, is_same, make_asking
+from lostwax.capture.python.identities import check_class, is_of_c, is_same, make_asking
 from lostwax.capture.threads import is_capturing
 from lostwax.classes import SHOWN, StandsFor, show_class
 from lostwax.fake.asked_tensor import IDENTITY
@@ -94,7 +95,7 @@ def _make_checking(function: Any) -> Any:
     def __instancecheck__(value: Any, *args: Any) -> Any:  # frames of this name are seen through
         check_class(value)
         found = function(value, *args)
-        return make_asking(found) if is_of_number(found) else found  # of `getattr`
+        return make_asking(found) if is_of_c(found) else found  # of `getattr`
 
     return swap.stand_for(function, __instancecheck__)
 
@@ -156,14 +157,17 @@ def _is_other(one: Any, other: Any, /) -> Any:
     return not found if isinstance(found, bool) else torch.sym_not(found)
 
 
-def _make_joining(function: Any) -> Any:
-    """`operator.concat`: C would look into a list of ours."""
+def _make_looking_in(function: Any) -> Any:
+    """`heapq.heappop` or `operator.concat`: C looks into a list of ours, which has to have its
+    elements itself."""
 
-    def concat(one: Any, other: Any, /) -> Any:
-        is_ours = any(issubclass(type(each), StandsFor) for each in (one, other))
-        return one + other if is_ours else function(one, other)
+    def look_in(*values: Any) -> Any:
+        for each in values:
+            if issubclass(type(each), StandsFor) and issubclass(type(each), list):
+                each[:] = [*each]
+        return function(*values)
 
-    return swap.stand_for(function, concat)
+    return swap.stand_for(function, look_in)
 
 
 def _make_running(function: Any, mode: str) -> Any:
@@ -197,7 +201,12 @@ _FUTURE = annotations.compiler_flag
 NAME_SWAPS = [
     swap.NameSwap(operator, "is_", swap.stand_for(operator.is_, lambda a, b, /: is_same(a, b))),
     swap.NameSwap(operator, "is_not", swap.stand_for(operator.is_not, _is_other)),
-    swap.NameSwap(operator, "concat", _make_joining(operator.concat)),
+    swap.NameSwap(operator, "concat", _make_looking_in(operator.concat)),
+    *[
+        swap.NameSwap(heapq, name, _make_looking_in(function))
+        for name, function in vars(heapq).items()
+        if type(function) is BuiltinFunctionType
+    ],
     swap.NameSwap(torch, "is_tensor", _make_checking(torch.is_tensor)),
 ]
 _IN_BUILTINS = [

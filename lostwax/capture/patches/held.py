@@ -19,8 +19,7 @@ from lostwax.capture.heap.edges import parts
 from lostwax.capture.heap.functions import ASKED, ReadFunction
 from lostwax.capture.heap.holders import MISSING, SlotAttributes, find_base, items
 from lostwax.capture.heap.reach import Reach
-from lostwax.capture.patches.swap import stand_for
-from lostwax.capture.python.identities import is_of_number, make_asking
+from lostwax.capture.python.identities import is_of_c, make_asking
 from lostwax.undo.undo import Undo
 
 
@@ -88,7 +87,7 @@ class StandIns:
         }
         """By the names that all functions know without importing them."""
         self._methods = dict[Any, Any]()
-        """What stands for methods of numbers."""
+        """What stands for methods of numbers and lists."""
         self._changed: list[tuple[_Place, Any, Any]] = []
         undo.add(self._put_back)
         reach.add_look(self._look_at_function)
@@ -138,11 +137,9 @@ class StandIns:
         """The stand-in for a value; of a tuple, another one with stand-ins in it."""
         if value is type or type(value) is BuiltinFunctionType:
             return self._stand_ins.get(value, value)
-        if is_of_number(value):
+        if is_of_c(value):
             if value not in self._methods:
-                asking = make_asking(value)
-                is_named = hasattr(value, "__name__")  # an `attrgetter` is not
-                self._methods[value] = stand_for(value, asking) if is_named else asking
+                self._methods[value] = make_asking(value)
             return self._methods[value]
         if type(value) is not tuple:
             return value

@@ -6,7 +6,9 @@ two tensors data may decide whether they are one. So in the copy the comparison 
 ASKED`. `x is None` stays as it is. A method of C's does not know our classes: `(2).__eq__(n)` is
 `METHODS[2].__eq__(n)` in the copy, and one that is kept somewhere asks, too (`held.py`); in code
 that has such a name as a text (`vars(int)["__eq__"]`), what calls give is looked at; found in other
-ways, its answer is refused if its truth is asked (`watch_truths`). `case int():` is answered by
+ways, its answer is refused if its truth is asked (`watch_truths`). So are methods of lists,
+`list.copy(found)`, which C would answer by what lies in a list of ours: where data decide control
+flow, for their names are in much code. `case int():` is answered by
 `one in MATCHED`. And if C raises a TypeError over one of our numbers, the handler would run for all
 data: each handler begins with `error in CAUGHT`. The bytes are exchanged, and not the source
 (`flow/rewriting`): that would have to be read and compiled, for functions most of which do none of
@@ -16,13 +18,21 @@ this. Must not know what the answer is for.
 from __future__ import annotations
 
 import dis
+import operator
 import sys
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from numbers import Number
 from operator import attrgetter, is_not, methodcaller
-from types import CodeType, MethodWrapperType, WrapperDescriptorType
+from types import (
+    CodeType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 from torch import Tensor
@@ -31,7 +41,7 @@ from lostwax.bytecode import find_units, read_argument
 from lostwax.bytecode.copies import Replacement, put_in, write_instruction
 from lostwax.capture import threads
 from lostwax.capture.python.one_of import OneOf, is_option
-from lostwax.classes import SHOWN, SYMBOLIC
+from lostwax.classes import SHOWN, SYMBOLIC, StandsFor, show_class
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.objects import is_same_symbolic_object
 from lostwax.fake.tensor import FakeTensor
@@ -98,8 +108,9 @@ class _WithMethods:
     def __getitem__(self, owner: Any) -> Any:
         kind = owner if issubclass(type(owner), type) else type(owner)
         is_number = issubclass(kind, Number)
-        is_number = is_number or any(owner is each for each in self._kinds)
-        return _Owner(owner) if is_number else owner
+        if is_number or any(owner is each for each in self._kinds):
+            return _Owner(owner)
+        return _OwnerOfList(owner) if issubclass(kind, _LISTS) else owner
 
 
 class _Owner:
@@ -112,11 +123,21 @@ class _Owner:
         return partial(_call_method, getattr(object.__getattribute__(self, "_owner"), name))
 
 
+class _OwnerOfList(_Owner):
+    """Has the methods of a list."""
+
+    def __getattribute__(self, name: str) -> Any:
+        found = getattr(object.__getattribute__(self, "_owner"), name)
+        return make_asking(found) if is_of_c(found) else found
+
+
 def _call_method(method: Any, /, *args: Any, **options: Any) -> Any:
     """`object.__setattr__(tensor, …)` goes the way of `setattr`, and `object.__hash__` that of
     `hash`. A method of a plain number would return NotImplemented, which is true."""
     if not args or not threads.is_capturing():
         return method(*args, **options)
+    if _find_class(method) in _LISTS:
+        return _call_of_list(method, *args, **options)
     if type(method) in _FINDERS:
         name, *given = method.__reduce__()[1]
     else:
@@ -136,23 +157,76 @@ def _call_method(method: Any, /, *args: Any, **options: Any) -> Any:
     return answer
 
 
+def _call_of_list(method: Any, /, *args: Any, **options: Any) -> Any:
+    """A list of ours answers itself; one of Python's asks it, where C would look into it."""
+    is_bound, name = type(method) is MethodWrapperType, method.__name__
+    given = (method.__self__, *args) if is_bound else args
+    if not any(issubclass(type(each), StandsFor) for each in given):
+        return method(*args, **options)
+    if not issubclass(show_class(given[0]), _find_class(method)):
+        return method(object())  # which raises
+    if issubclass(type(given[0]), StandsFor):
+        return getattr(given[0], name)(*given[1:], **options)
+    return getattr(operator, name)(*given) if name in _LOOKING_IN else method(*args, **options)
+
+
+class _MethodOfC(StandsFor):
+    """What is called in the place of a method."""
+
+    __slots__ = ("stands_for",)
+
+    def __init__(self, method: Any) -> None:
+        self.stands_for = method
+
+    def _lw_class(self) -> type:
+        return type(self.stands_for)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return ANSWERS[_call_method(self.stands_for, *args, **options)]
+
+    def __get__(self, value: Any, cls: Any = None) -> Any:
+        binds = value is not None and hasattr(self.stands_for, "__get__")
+        return MethodType(self, value) if binds else self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stands_for, name)
+
+    def __repr__(self) -> str:
+        return repr(self.stands_for)
+
+    def __eq__(self, other: Any) -> bool:
+        return self.stands_for == getattr(other, "stands_for", other)  # type: ignore[no-any-return]
+
+    def __hash__(self) -> int:
+        return hash(self.stands_for)
+
+    def __reduce__(self) -> Any:
+        return self.stands_for.__reduce__()
+
+
 def make_asking(method: Any) -> Any:
-    """What to call in the place of a method of a plain number that is kept somewhere."""
-    return lambda *args, **options: ANSWERS[_call_method(method, *args, **options)]
+    """What to call in the place of a method of C's, `list.copy`, or of one that is kept somewhere;
+    if it is of no number or list in particular, always the same."""
+    return _ASKING.get(method) or _MethodOfC(method)
 
 
 class _Answers:
     """What a call or a lookup gives, where the code has the name of a method as a text."""
 
     def __getitem__(self, answer: Any) -> Any:
-        return make_asking(answer) if is_of_number(answer) else answer
+        return make_asking(answer) if is_of_c(answer) else answer
 
 
-def is_of_number(value: Any) -> bool:
-    """Is it a method of Python's own numbers, or does it look for one (`attrgetter("__eq__")`)?"""
+def is_of_c(value: Any) -> bool:
+    """Is it a method of Python's own numbers and lists, or does it look for one
+    (`attrgetter("__eq__")`)?"""
     if type(value) in _FINDERS:
         return names_method(value.__reduce__()[1])
-    return type(value) in METHOD_KINDS and value.__objclass__ in _NUMBERS
+    return type(value) in METHOD_KINDS and _find_class(value) in _KNOWN
+
+
+def _find_class(method: Any) -> Any:
+    return getattr(method, "__objclass__", None)
 
 
 class _AskedTruth:
@@ -196,27 +270,47 @@ def watch_truths(undo: Undo) -> None:
     put_first()
 
 
-_NUMBERS = (int, float, complex, bool)
+_NUMBERS, _LISTS = (int, float, complex, bool), (list, deque)
+_KNOWN = frozenset((*_NUMBERS, *_LISTS))
 _FINDERS = (attrgetter, methodcaller)
-METHOD_KINDS = (MethodWrapperType, WrapperDescriptorType, *_FINDERS)
+_UNBOUND = (WrapperDescriptorType, MethodDescriptorType)
+METHOD_KINDS = (MethodWrapperType, *_UNBOUND, *_FINDERS)
 _OF_OBJECTS = frozenset(("__setattr__", "__delattr__", "__hash__"))
 _COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
 _OPERATORS = frozenset(name for name in vars(int) if name[:2] == "__" and not hasattr(object, name))
-_METHOD_NAMES = _OF_OBJECTS | _COMPARISONS | _OPERATORS
+_NUMBERS_NAMES = _COMPARISONS | _OPERATORS
+_METHOD_NAMES = _OF_OBJECTS | _NUMBERS_NAMES
+_LOOKING_IN = _COMPARISONS | {"__add__"}
+"""By these a list looks into another one."""
+_ASKING = {
+    method: _MethodOfC(method)
+    for cls in _KNOWN
+    for method in vars(cls).values()
+    if type(method) in _UNBOUND
+}
+_OF_LISTS = frozenset(
+    name
+    for cls in _LISTS
+    for name, method in vars(cls).items()
+    if type(method) in METHOD_KINDS and not hasattr(object, name)
+)
 ASKED, ANSWERS, CAUGHT, MATCHED = _Asked(), _Answers(), _Caught(), _Matched()
 METHODS, CALLED_METHODS = _WithMethods(()), _WithMethods(Tensor.__mro__)
 """Whose methods are only named, `map((2).__eq__, …)`; and whose are called at once."""
 _PUT_IN = (ASKED, ANSWERS, CAUGHT, MATCHED, METHODS, CALLED_METHODS)
 
 
-def ask_identities(code: CodeType, finds: bool = False) -> CodeType:
+def ask_identities(code: CodeType, finds: bool = False, has_lists: bool = False) -> CodeType:
     """The code, and those of the functions in it, with questions for comparisons of objects, calls
     of methods of numbers, and handlers; itself if there is none of these that can matter. `finds`:
-    code around it, or a global, has the name of a method as a text."""
-    constants = code.co_consts
-    finds = finds or any(map(names_method, constants))
+    code around it, or a global, has the name of a method as a text. `has_lists`: methods of lists
+    ask, too."""
+    constants, names = code.co_consts, _METHOD_NAMES | _OF_LISTS if has_lists else _METHOD_NAMES
+    finds = finds or any(names_method(each, has_lists) for each in constants)
     if CodeType in map(type, constants):
-        inner = tuple([ask_identities(c, finds) if type(c) is CodeType else c for c in constants])
+        inner = tuple(
+            [ask_identities(c, finds, has_lists) if type(c) is CodeType else c for c in constants]
+        )
         if any(map(is_not, inner, constants)):
             code, constants = code.replace(co_consts=inner), inner
     written = code.co_code
@@ -237,10 +331,10 @@ def ask_identities(code: CodeType, finds: bool = False) -> CodeType:
     for at in _find(written, _MATCHING):
         ask = _THIRD + matched + _IN + _DROP
         new[at] = Replacement(at + 1, ask + written[2 * at : 2 * at + 2])
-    if not _METHOD_NAMES.isdisjoint(code.co_names):
+    if not names.isdisjoint(code.co_names):
         for at in _find(written, _LOADING):
             start, name, is_called = _read_name(written, at)
-            if code.co_names[name] in _METHOD_NAMES:
+            if code.co_names[name] in names:
                 ask = methods[is_called] + _SWAP + _ITEM
                 new[start] = Replacement(at + 1, ask + written[2 * start : 2 * at + 2])
     if finds:
@@ -255,11 +349,13 @@ def ask_identities(code: CodeType, finds: bool = False) -> CodeType:
     return put_in(grown, new)
 
 
-def names_method(constant: Any) -> bool:
-    """Is it a text by which a method of a number may be found, or has it one?"""
+def names_method(constant: Any, has_lists: bool = False) -> bool:
+    """Is it a text by which a method of a number may be found, or has it one? `has_lists`: or one
+    of a list."""
     if type(constant) is tuple:
-        return any(map(names_method, constant))
-    return type(constant) is str and constant in _COMPARISONS | _OPERATORS
+        return any(names_method(each, has_lists) for each in constant)
+    names = _NUMBERS_NAMES | _OF_LISTS if has_lists else _NUMBERS_NAMES
+    return type(constant) is str and constant in names
 
 
 def _find(written: bytes, marks: bytes) -> Iterator[int]:

@@ -355,13 +355,8 @@ def popped_from_a_heap(x):
     return x * heapq.heappop(found)
 
 
-def element_by_a_method_of_the_class_elsewhere(x):
-    return x * list.__getitem__(_ones(x), -1)
-
-
 REFUSED = [
     pickled_where_data_say, text_of_a_list, text_of_a_list_in_another, short_text_of_a_list,
     pretty_text_of_a_number, short_text_of_a_number, pickled_list, json_of_a_list,
     json_of_a_number, leaves_of_an_open_list, fields_of_a_list, concatenated, popped_from_a_heap,
-    element_by_a_method_of_the_class_elsewhere,
 ]  # fmt: skip

@@ -71,9 +71,9 @@ ADDED: dict[Any, tuple[int, ...]] = {
 """What stands around each of ours, by its distance, and is ours, too."""
 
 
-def compile_all(source: str) -> tuple[CodeType, CodeType]:
+def compile_all(source: str, has_lists: bool = False) -> tuple[CodeType, CodeType]:
     plain = compile(source, "<source>", "exec")
-    return plain, ask_identities(plain)
+    return plain, ask_identities(plain, has_lists=has_lists)
 
 
 FAR = (
@@ -91,12 +91,13 @@ METHODS_OF_NUMBERS = (
 )
 
 
+@pytest.mark.parametrize("has_lists", [False, True], ids=["numbers", "numbers and lists"])
 @pytest.mark.parametrize(
     "where", [ast, asyncio.events, dis, enum, inspect, typing, FAR, METHODS_OF_NUMBERS]
 )
-def test_all_else_is_as_it_was(where: ModuleType | str) -> None:
+def test_all_else_is_as_it_was(where: ModuleType | str, has_lists: bool) -> None:
     source = where if isinstance(where, str) else inspect.getsource(where)
-    plain, asking = compile_all(source)
+    plain, asking = compile_all(source, has_lists)
     count = 0
     for one, other in zip(walk(plain), walk(asking), strict=True):
         assert read(one) == read(other)

@@ -10,6 +10,7 @@ recorded.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lostwax.errors import CaptureError
+from lostwax.fake.symbolic.classes import is_text_read
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.location import PASSING_ON, Location
 from lostwax.sym import Expr, learn
@@ -36,9 +38,17 @@ def refuse(what: str) -> CaptureError:
 class UnknownElements:
     """Some elements of a list, we do not know how many."""
 
+    shown = "elements"
+
     @property
     def length(self) -> Any:
         raise NotImplementedError
+
+    def __repr__(self) -> str:
+        """What shows the list shows this in it; refused if that decides something."""
+        if is_text_read(sys._getframe(1)):
+            raise refuse("the text of a list to which a loop has appended decides something")
+        return f"<{self.length} {self.shown}>"
 
     @classmethod
     def __torch_function__(
@@ -50,6 +60,18 @@ class UnknownElements:
             name = getattr(function, "__name__", "a function of torch")
             raise refuse(f"{name} is given a list to which a loop has appended")
         return join(*args, **(kwargs or {}))
+
+
+def _refuse_element(self: UnknownElements, *args: Any) -> NoReturn:
+    """C has looked into the list: it would take this for one element."""
+    raise refuse("a function of C looks into a list to which a loop has appended")
+
+
+for _name in (
+    *("__bool__", "__hash__", "__str__", "__format__", "__reduce_ex__"),
+    *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
+):
+    setattr(UnknownElements, _name, _refuse_element)
 
 
 class PendingElements(UnknownElements):
@@ -66,12 +88,11 @@ class PendingElements(UnknownElements):
         """Somebody reads more of it than is known here: start over with a list that has it all, or
         raise this."""
 
+    shown = "elements that the loop appends"
+
     @property
     def length(self) -> Any:
         return self._count()
-
-    def __repr__(self) -> str:
-        return "<what the loop appends>"
 
 
 class Appended(UnknownElements):
@@ -104,9 +125,6 @@ class Appended(UnknownElements):
         dimension."""
         refuse_join(self, is_stacked)
 
-    def __repr__(self) -> str:
-        return f"<{self.length} elements>"
-
 
 def refuse_join(span: Appended, is_stacked: bool) -> NoReturn:
     name = "stack" if is_stacked else "cat"
@@ -116,6 +134,8 @@ def refuse_join(span: Appended, is_stacked: bool) -> NoReturn:
 
 class Rows(Appended):
     """Tensors of one type: the rows of a tensor."""
+
+    shown = "tensors"
 
     def __init__(
         self, tensor: Tensor, where: Location, is_dense: bool = True, is_reversed: bool = False
@@ -179,9 +199,6 @@ class Rows(Appended):
                 "memory",
                 instead="append x.contiguous(), or use torch.stack(list)",
             )
-
-    def __repr__(self) -> str:
-        return f"<{self.length} tensors>"
 
 
 class Scalars(Appended):

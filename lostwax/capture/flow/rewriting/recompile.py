@@ -15,7 +15,7 @@ import linecache
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import count
+from itertools import count, product
 from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
@@ -244,7 +244,7 @@ def _find_functions(
             continue
         if code.co_freevars == new[path].co_freevars and (
             _is_same(code, plain[path])
-            or any(_is_same(code, ask_identities(plain[path], finds)) for finds in (False, True))
+            or any(_is_same(code, ask_identities(plain[path], *ways)) for ways in _WAYS)
         ):
             found.add(path)
             yield each, new[path]
@@ -252,6 +252,10 @@ def _find_functions(
             others.add(path)
     if (others - found) & wanted:
         raise NotRewritable("its source is not the one that runs")
+
+
+_WAYS = [*product((False, True), repeat=2)]
+"""How code asks of what C does with our objects."""
 
 
 def _has_hooks(code: CodeType) -> bool:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -17,36 +15,30 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 import lostwax
+from tests.fresh import run_side_by_side
 
-ROOT = Path(__file__).parents[2]
+LOADED = "tests.distributed.ranks, torch.distributed.tensor.parallel, torch.distributed.pipelining"
 
 
 def run_ranks(module: str, folder: Path, world: int = 2) -> list[dict[str, str]]:
     """What each process says of the cases: nothing, or why it failed."""
     results = [folder / f"{rank}.json" for rank in range(world)]
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", module, str(rank), str(world), str(folder / "store"), str(path)],
-            cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "LOSTWAX_TRACEBACK": "full"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank, path in enumerate(results)
-    ]
-    said = [each.communicate(timeout=300)[0] for each in started]
-    for path, text in zip(results, said, strict=True):
-        assert path.exists(), text
+    store = str(folder / "store")
+    commands = [[module, str(r), str(world), store, str(path)] for r, path in enumerate(results)]
+    ran = run_side_by_side(commands, loaded=LOADED, LOSTWAX_TRACEBACK="full")
+    for path, each in zip(results, ran, strict=True):
+        assert path.exists(), each.stdout + each.stderr
     return [json.loads(path.read_text(encoding="utf-8")) for path in results]
 
 
 def run_cases(make: Callable[[int], Mapping[str, Callable[[], None]]]) -> None:
     """In such a process: run the cases that are made for this rank."""
     rank, world, store, results = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+    torch.set_num_threads(1)
     limit = timedelta(seconds=20)
     where = f"file://{store}"
     dist.init_process_group("gloo", init_method=where, rank=rank, world_size=world, timeout=limit)

@@ -3,8 +3,6 @@ bound to its slices of a checkpoint."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,9 @@ import lostwax
 from lostwax.checkpoints.mapped import find_place
 from lostwax.errors import CaptureError
 from tests.distributed import ranked
-from tests.distributed.ranks import ROOT, run_ranks
+from tests.distributed.ranks import LOADED, run_ranks
 from tests.distributed.sharded import MLP, OPEN, Llama, make_llama, tokens, vectors
+from tests.fresh import run_python
 
 save_file = pytest.importorskip("safetensors.torch").save_file
 
@@ -138,8 +137,6 @@ def make(mesh):
 ranks = lostwax.export_ranks(make, (torch.empty(2, 100_000, device="meta"),), mesh={"tp": 8})
 print(len(ranks), ranks.groups, ranks[7].state_dict["0.weight._local_tensor"].shape)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+    done = run_python(code, loaded=LOADED)
     wanted = "8 [[0, 1, 2, 3, 4, 5, 6, 7]] torch.Size([87500, 100000])\n"
     assert done.stdout == wanted, done.stderr

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from tests.distributed import sharded
-from tests.distributed.ranks import ROOT, run_ranks
+from tests.distributed.ranks import LOADED, run_ranks
 from tests.distributed.sharded import CASES, OF_RANK
+from tests.fresh import run_python
 from tests.whole import sampled
 
 
@@ -40,7 +38,7 @@ for rank in (0, 1):
             print(error)
     dist.destroy_process_group()
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = run_python(code, loaded=LOADED)
     first, *rest = done.stdout.splitlines()
     assert first == "0", done.stderr
     assert "on a mesh of rank 0, and this process is rank 1" in rest[0], done.stdout

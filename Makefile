@@ -32,8 +32,10 @@ SWEEP_STAMP := $(VENV)/.installed-sweep
 SITE_STAMP := $(VENV)/.installed-site
 CONSUMERS_STAMP := $(VENV)/.installed-consumers
 # Two processes of one thread each, for two cores; the tests of a file stay together, with what they
-# share, until a process has none left.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
+# share, until a process has none left. Tests start hundreds of processes, each of which would
+# compile the package where Python keeps nothing (PYTHONDONTWRITEBYTECODE): it is compiled before.
+PYTEST := $(BIN)/python -m compileall -q lostwax run && \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 .PHONY: run-wheel site demo test consumers test-core test-gpu bench bench-cold sweep fuzz venv lint types format index explorer lock fresh clean
 

@@ -19,7 +19,7 @@ from torch.utils import _pytree
 from torch.utils._pytree import TreeSpec
 
 from lostwax.classes import PLAIN, SYMBOLIC
-from lostwax.errors import InputTypeError, RegistrationError
+from lostwax.errors import DataDependentError, InputTypeError, RegistrationError
 
 LEAVES = (torch.Tensor, *PLAIN, *SYMBOLIC, torch.device, torch.ScriptObject)
 MAPPINGS = (dict, OrderedDict, defaultdict)
@@ -189,6 +189,41 @@ def call_paths(in_spec: TreeSpec, names: Sequence[str] | None = None) -> list[st
     arguments = (*positional.children(), *by_name.children())
     named = zip(argument_names(in_spec, names), arguments, strict=True)
     return [path for name, spec in named for path in leaf_paths(spec, name)]
+
+
+# --------------------------------------------------------------------------- one thing or another
+
+
+class Chosen:
+    """A result of which data decide what it is: None or a tensor, one tensor or two, a word.
+
+    The graph returns which it is, and the leaves of each thing that it may be. It is a container
+    of torch's registry: whatever rebuilds the results of a call makes of it the one that it is.
+    """
+
+    def __init__(self, which: Any, options: Iterable[Any]) -> None:
+        self.which, self.options = which, tuple(options)
+
+
+def _flatten(chosen: Chosen) -> tuple[list[Any], list[str]]:
+    names = [f"option{i}" for i in range(len(chosen.options))]
+    return [chosen.which, *chosen.options], ["which", *names]
+
+
+def _unflatten(values: Iterable[Any], _: Sequence[str]) -> Any:
+    which, *options = values
+    if isinstance(which, (int, torch.Tensor)):
+        return options[int(which)]
+    raise DataDependentError.here(
+        "a program returns one thing or another, and it is captured again",
+        why="which it is, is known only when it runs",
+        instead="export the module that the program was made of",
+    )
+
+
+_pytree.register_pytree_node(
+    Chosen, _flatten, _unflatten, serialized_type_name="lostwax.ir.pytree.Chosen"
+)
 
 
 # ----------------------------------------------------------------------------------------- sketches

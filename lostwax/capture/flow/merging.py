@@ -19,11 +19,11 @@ from lostwax.capture.control.outputs import ALIKE, Merger, Side, describe
 from lostwax.capture.control.scope import RecordedFunction, Scope
 from lostwax.capture.flow.lists.spans import UnknownElements
 from lostwax.capture.flow.numbers import FLOATS, find_kind, number_to_tensor
+from lostwax.capture.flow.options.filling import Filling, is_made_of_such
 from lostwax.capture.flow.options.kinds import (
     ATOMS,
     MOST_OPTIONS,
     are_alike,
-    can_be_filled,
     find_place,
     is_one_kind,
     list_options,
@@ -218,6 +218,7 @@ class Merging:
         self.types_of = _Types(tracer, true, false)
         self.kept: list[tuple[Root, Outcome, Build]] = []
         """Whose memory results show in eager, beside their own, on which way."""
+        self._fillings = {side: Filling(tracer, heap.knows) for side in (true, false)}
         self._found: dict[tuple[int, int], Build] = {}
         self._partners: tuple[dict[int, Any], dict[int, Any]] = {}, {}
         self._alive: list[Any] = []
@@ -301,7 +302,7 @@ class Merging:
     def _merge_filled(self, name: str, t: Any, f: Any) -> Build:
         """An option that one side alone has."""
         given = f if t is NOTHING else t
-        if not can_be_filled(given):
+        if not is_made_of_such(given):
             if self._heap.knows(given) or callable(given):
                 return lambda _: given
             raise MergeConflict(f"{name} is on one side an object that this side has made")
@@ -437,7 +438,7 @@ class Merging:
     def _fill_in(self, name: str, t: Any, f: Any) -> Build:
         """One way has not set it, and nobody reads it after that way: it may be anything."""
         given, side = (f, self.true) if t is NOTHING else (t, self.false)
-        made = side.make(lambda: fill_like(self.tracer, given, self._heap.knows))
+        made = side.make(lambda: self._fillings[side].fill(given))
         pair = (made, given) if t is NOTHING else (given, made)
         return self.merge(name, *pair)
 
@@ -462,6 +463,7 @@ class Merging:
         if self._heap.knows(t) or self._heap.knows(f):
             raise MergeConflict(f"{name} is another object on the True side than on the False side")
         mine, theirs = parts(t), parts(f)
+        kept, into = (t, mine) if self._fillings[self.false].has_made(f) else (f, theirs)
         if isinstance(t, UnknownElements):
             raise MergeConflict(
                 f"{name.rpartition('[')[0]} is a list to which a loop has appended, and each side "
@@ -472,15 +474,15 @@ class Merging:
             raise MergeConflict(
                 f"{name} is a {type(t).__name__}, of which we do not know what is in it"
             )
-        builds = [
-            (part, self.merge_content(name, items(one), items(part)))
-            for one, part in zip(mine, theirs, strict=True)
+        contents = [
+            self.merge_content(name, items(one), items(other))
+            for one, other in zip(mine, theirs, strict=True)
         ]
 
         def build(results: Sequence[Any]) -> Any:
-            for part, content in builds:
+            for part, content in zip(into, contents, strict=True):
                 _set_items(part, content(results))
-            return f
+            return kept
 
         return build
 
@@ -548,33 +550,6 @@ def join_attributes(
     """A tensor is in eager one of the others, some of which have attributes of these names."""
     by = tracer.sharing.merge_site_of.get(tensor.tracked.root)
     tracer.sharing.attributes.note(read_attributes(tensor), others, names, by)
-
-
-def fill_like(tracer: Tracer, value: Any, knows: Callable[[Any], bool]) -> Any:
-    """Something of the structure of a value, computed here. Objects that were there before stay as
-    they are."""
-    if isinstance(value, torch.Tensor):
-        t = tracer.adopt(value).fake_type
-        size = [wrap(n) if isinstance(n, Expr) else n for n in t.size]
-        made = torch.zeros(size, dtype=t.dtype, device=t.device)
-        read_attributes(made).update(list_attributes(value))
-        return made
-    if type(value) is OneOf:
-        options = [fill_like(tracer, each, knows) for each in value._lw_options]
-        return OneOf(0, options, value._lw_refuse, value._lw_asked)
-    if type(value) in (tuple, list):
-        is_known = type(value) is list and knows(value)
-        made = type(value)(fill_like(tracer, each, knows) for each in value)
-        return value if is_known else made
-    if type(value) is dict and not knows(value):
-        return {key: fill_like(tracer, each, knows) for key, each in value.items()}
-    if isinstance(value, torch.SymInt):
-        return 0
-    if isinstance(value, torch.SymFloat):
-        return 0.0
-    if isinstance(value, torch.SymBool):
-        return False
-    return value
 
 
 def list_leaves(path: Path, name: str, value: Any) -> list[tuple[Path, str, Any]]:

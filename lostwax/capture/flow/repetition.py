@@ -43,7 +43,6 @@ from lostwax.capture.flow.merging import (
     Path,
     advise_plain,
     count_truth,
-    fill_like,
     is_same_number,
     join_attributes,
     look_at,
@@ -52,6 +51,7 @@ from lostwax.capture.flow.merging import (
 )
 from lostwax.capture.flow.numbers import DTYPES, FLOATS, INTEGERS, find_kind, number_to_tensor
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
+from lostwax.capture.flow.options.filling import fill_like
 from lostwax.capture.flow.options.in_loops import OptionsInLoop
 from lostwax.capture.flow.options.kinds import ATOMS, are_alike, list_options
 from lostwax.capture.flow.options.turns import Parts

@@ -20,6 +20,7 @@ from lostwax.classes import SYMBOLIC, StandsFor
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.classes import is_text_read
 from lostwax.fake.symbolic.node import unwrap
+from lostwax.ir.pytree import Chosen
 from lostwax.location import STANDING_IN, is_own_file
 from lostwax.sym import known
 
@@ -132,11 +133,18 @@ def settle(value: Any) -> Any:
     return options[left[0]] if len(left) == 1 else value
 
 
-def refuse_returned(values: Any) -> None:
-    """Refuse such a thing in what a module returns."""
-    for each in pytree.tree_leaves(values):
-        if type(each) is OneOf:
-            raise each._lw_refuse()
+def choose_returned(result: Any) -> Any:
+    """What a module returns, such things in it as a program has them."""
+    leaves, spec = pytree.tree_flatten(result)
+    if all(type(each) is not OneOf for each in leaves):
+        return result
+    return pytree.tree_unflatten(map(_make_chosen, leaves), spec)
+
+
+def _make_chosen(value: Any) -> Any:
+    if type(value) is not OneOf:
+        return value
+    return Chosen(value._lw_index, map(choose_returned, value._lw_options))
 
 
 def is_option(one: Any, other: Any) -> Any:

@@ -19,7 +19,7 @@ import torch
 
 from lostwax.bytecode import instruction_at
 from lostwax.capture.python.module_hooks import find_kept, identity_of, read_code
-from lostwax.capture.python.one_of import OneOf, find_function, refuse_returned
+from lostwax.capture.python.one_of import OneOf, choose_returned, find_function
 from lostwax.capture.python.raising import MayRaise
 from lostwax.errors import CaptureError
 from lostwax.location import STANDING_IN, Location, is_own_file, locate_line
@@ -87,10 +87,9 @@ class CallsInProgress:
         self._refuse()
 
     def end(self, result: Any) -> Any:
-        """What the module returns: it is none of these things, and none is on the way."""
+        """What the module returns: none of these things is on the way."""
         self._refuse()
-        refuse_returned(result)
-        return result
+        return choose_returned(result)
 
     def _refuse(self) -> None:
         if self._returned is not None:

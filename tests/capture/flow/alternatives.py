@@ -354,24 +354,7 @@ def set_as_a_global(x):
     return x if FOUND is None else x + 1
 
 
-def result_of_another_dtype(x):
-    best = 0.5
-    for each in x:
-        if each > 1:
-            best = each.double()
-    return x[0] * best
-
-
-def none_or_a_tensor(x):
-    best = None
-    for each in x:
-        if each > 1:
-            best = each
-    return best
-
-
 REFUSED = [
     kept_on_an_object, seen_by_a_lambda, default_of_a_function, yielded, set_by_another_function,
-    set_as_a_global, asked_twice, result_of_another_dtype,
-    none_or_a_tensor,
+    set_as_a_global,
 ]  # fmt: skip

@@ -40,61 +40,9 @@ def refuse(text: str, fix: str, fixed: Callable[..., Any]) -> Callable[[Any], An
 # ------------------------------------------------------------------------- the sides do not agree
 
 
-def always_pairs(x: Tensor) -> Any:
-    return (x, x) if x.sum() > 0 else (x, x * 0)
-
-
-@refuse("the result is a tuple on the True side", "the same structure", always_pairs)
-def a_pair_or_one(x: Tensor) -> Any:
-    if x.sum() > 0:
-        return x, x
-    return x
-
-
-def one_dtype(x: Tensor) -> Tensor:
-    return x.double() if x.sum() > 0 else (x + 1).double()
-
-
 class Mode(enum.IntEnum):
     UP = 1
     DOWN = 2
-
-
-def hands_on_a_plain_number(x: Tensor) -> Tensor:
-    mode = int(Mode.UP)
-    while x.abs().sum() < 9:
-        x = x + 3 if mode == Mode.UP else x + 1
-        mode = int(Mode.DOWN) if x.sum() > 3 else int(Mode.UP)
-    return x
-
-
-@refuse("<Mode.UP: 1> on .*, and <Mode.DOWN: 2> on", "plain", hands_on_a_plain_number)
-def returns_a_member(x: Tensor) -> Any:
-    mode = Mode.UP
-    while x.abs().sum() < 9:
-        x = x + 3 if mode is Mode.UP else x + 1
-        mode = Mode.DOWN if x.sum() > 3 else Mode.UP
-    return x, mode
-
-
-def adds_to_a_tensor(x: Tensor) -> Any:
-    total = torch.zeros(())
-    while x.abs().sum() > 1:
-        total, x = total + x.max(), x / 2
-    return total
-
-
-@refuse(
-    r"a loop on data may not run once \(the False side\), and leaves something else then: the res"
-    r"ult is float32\[\], .* on the True side, and 0 on the False side",
-    r"begin with torch.zeros\(\(\)\)",
-    adds_to_a_tensor,
-)
-def adds_to_a_number(x: Tensor) -> Any:
-    total = 0
-    while x.abs().sum() > 1:
-        total, x = total + x.max(), x / 2  # type: ignore[assignment]
-    return total
 
 
 def asks_before(x: Tensor) -> Any:
@@ -125,29 +73,30 @@ def members_of_torch_cond(x: Tensor) -> Any:
     return torch.cond(x.sum() > 0, lambda x: (x + 1, Mode.UP), lambda x: (x, Mode.DOWN), (x,))
 
 
-@refuse(r"float64\[3\].* on the True side, and float32\[3\]", "structure and dtype", one_dtype)
-def two_dtypes(x: Tensor) -> Tensor:
-    return x.double() if x.sum() > 0 else x + 1
+def keeps_whether(x: Tensor) -> Tensor:
+    held, is_there = nn.Identity(), x.sum() > 0
+    held.best = x + 1 if is_there else torch.zeros_like(x)
+    return held.best * 2 if is_there else x
 
 
-def zeros_and_whether(x: Tensor) -> Any:
-    if x.sum() > 0:
-        return x + 1, True
-    return torch.zeros_like(x), False
+@refuse("and None on the False side", "a second value that says", keeps_whether)
+def keeps_a_tensor_or_none(x: Tensor) -> Tensor:
+    held = nn.Identity()
+    held.best = x + 1 if x.sum() > 0 else None  # type: ignore[assignment]
+    return x if held.best is None else held.best * 2
 
 
-@refuse("and None on the False side", "a second value that says", zeros_and_whether)
-def a_tensor_or_none(x: Tensor) -> Tensor | None:
-    return x + 1 if x.sum() > 0 else None
+def keeps_numbers_for_words(x: Tensor) -> Tensor:
+    held = nn.Identity()
+    held.kind = 1 if x.sum() > 0 else 0  # type: ignore[assignment]
+    return x * 2 if held.kind == 1 else x
 
 
-def numbers_for_words(x: Tensor) -> Any:
-    return x, 1 if x.sum() > 0 else 0
-
-
-@refuse("is 'large' on the True side, and 'small'", "tensors in the places", numbers_for_words)
-def words(x: Tensor) -> Any:
-    return x, "large" if x.sum() > 0 else "small"
+@refuse("is 'large' on the True side, and", "tensors in the places", keeps_numbers_for_words)
+def keeps_words(x: Tensor) -> Tensor:
+    held = nn.Identity()
+    held.kind = "large" if x.sum() > 0 else "small"  # type: ignore[assignment]
+    return x * 2 if held.kind == "large" else x
 
 
 def same_keys(x: Tensor) -> dict[str, Tensor]:
@@ -169,15 +118,6 @@ def selects(x: Tensor) -> Tensor:
 @refuse("the module returns a list", r"torch.stack\(list\)", selects)
 def filters(x: Tensor) -> Any:
     return [t for t in x if t > 0]
-
-
-def adds_to_zeros(x: Tensor) -> Tensor:
-    return sum((t for t in x if t > 0), torch.zeros(()))
-
-
-@refuse("and 0 on the False side", r"sum\(values, torch.zeros", adds_to_zeros)
-def adds_to_nothing(x: Tensor) -> Any:
-    return sum(t for t in x if t > 0)
 
 
 # ------------------------------------------------------------------------------------------ errors

@@ -432,12 +432,6 @@ def test_files_keep_it(tmp_path: Any) -> None:
 # --------------------------------------------------------------------------------------- refusals
 
 
-def differ(x: Tensor) -> Any:
-    if x.sum() > 0:
-        return x, x
-    return x
-
-
 def raises_in_a_loop(x: Tensor) -> Tensor:
     while x.sum() < 100:
         x = x * 2
@@ -493,7 +487,6 @@ def goes_on_with_an_iterator(x: Tensor) -> Tensor:
         (asks_by_writing, "the condition of a loop on data changes something"),
         (a_float_becomes_an_integer, "in a loop on data n is 0.5 at first, and 1 later"),
         (goes_on_with_an_iterator, "a loop over an iterator is left where data say so"),
-        (differ, r"do not agree: the result is a tuple on the True side, and float32\[3\]"),
         (raises_in_a_loop, "a loop on data raises ValueError: no"),
         (grows, "the module returns a list to which a loop appends"),
         (

@@ -21,7 +21,8 @@ from lostwax.capture.control.loops import describe_type
 from lostwax.capture.control.scope import are_equal
 from lostwax.capture.flow.lists.columns import Column, Columns, find_type, flatten_element
 from lostwax.capture.flow.lists.spans import Appended, PendingElements, Pieces, Rows, Scalars
-from lostwax.capture.flow.merging import Logged, Outcome, fill_like
+from lostwax.capture.flow.merging import Logged, Outcome
+from lostwax.capture.flow.options.filling import fill_like
 from lostwax.capture.heap.holders import members
 from lostwax.capture.heap.moment import ChangedPlace
 from lostwax.capture.trace.tracer import Tracer

@@ -97,10 +97,14 @@ def _find_inside(holder: _Own) -> Iterator[_Own]:
 
 
 def _can_be_own(value: Any) -> bool:
-    """Is it a container of Python's, or an object that is its attributes, and does nothing see its
-    end?"""
+    """Is it a container of Python's or a small object, and does nothing see its end?"""
     if type(value) in CONTAINERS:
         return not getweakrefcount(value)
+    return is_small_object(value)
+
+
+def is_small_object(value: Any) -> bool:
+    """Is it its attributes, and nothing more, and does nothing see its end?"""
     if not is_object(value) or isinstance(value, (nn.Module, *CONTAINERS)):
         return False
     has_end = hasattr(type(value), "__del__") or getweakrefcount(value) > 0

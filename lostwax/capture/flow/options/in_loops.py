@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.capture.flow.merging import NOTHING, Path
+from lostwax.capture.flow.options.filling import can_be_filled
 from lostwax.capture.flow.options.kinds import (
-    can_be_filled,
     is_one_kind,
     list_options,
     number_option,

@@ -6,7 +6,6 @@ Must not know how they are merged.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from typing import Any
 
 import torch
@@ -32,20 +31,15 @@ def is_one_kind(one: Any, other: Any) -> bool:
     if isinstance(one, (torch.Tensor, tuple)):
         return isinstance(other, (torch.Tensor, tuple))
     kinds = find_kind(one), find_kind(other)
-    return one is other or (kinds[0] == kinds[1] and all(kinds)) or are_alike(one, other)
+    if one is other or (kinds[0] == kinds[1] and all(kinds)):
+        return True
+    return isinstance(one, ATOMS) and are_alike(one, other)
 
 
 def are_alike(one: Any, other: Any) -> bool:
     """Are two atoms the same to all who ask? Those of a class of the user's may have attributes."""
     is_plain = not (getattr(one, "__dict__", None) or getattr(other, "__dict__", None))
     return is_plain and type(one) is type(other) and one == other and repr(one) == repr(other)
-
-
-def can_be_filled(value: Any) -> bool:
-    """Can something like it be computed anywhere?"""
-    if type(value) is tuple:
-        return all(map(can_be_filled, value))
-    return isinstance(value, (torch.Tensor, Enum, *ATOMS))
 
 
 def find_place(value: Any, places: Mapping[int, int]) -> Any:

@@ -10,8 +10,6 @@ _BY_REASON = {
     "the module returns a list to which a loop appends": (
         "ctc_greedy_to_a_list run_length_encoding_to_lists voice_activity filter_anchors_one_by_one"
     ),
-    "the two sides of an `if` on data do not agree: stats is": ("running_statistics"),
-    "the two sides of an `if` on data do not agree: the result[0] is": ("orbit_escapes"),
     "x, which `while residual > 1e-3:` hands on, lies otherwise in memory": (
         "newton_schulz_inverse"
     ),

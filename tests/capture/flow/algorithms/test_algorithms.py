@@ -59,6 +59,17 @@ def _call(run: Any, args: Any) -> Any:
     return pytree.tree_map_only(Tensor, lambda each: each.detach().clone(), tensors)
 
 
+def _compare(got: Any, want: Any) -> None:
+    leaves, spec = pytree.tree_flatten(got)
+    others, other_spec = pytree.tree_flatten(want)
+    assert spec == other_spec
+    for one, other in zip(leaves, others, strict=True):
+        if isinstance(other, str):
+            assert one == other
+        else:
+            torch.testing.assert_close(one, other, equal_nan=True)
+
+
 @pytest.mark.parametrize("name", sampled([*PROGRAMS][::2], [*PROGRAMS]))
 def test_program(name: str) -> None:
     each = PROGRAMS[name]
@@ -75,7 +86,7 @@ def test_program(name: str) -> None:
         got, want = _call(run, args), _call(module, args)
         assert (got is None) == (want is None)
         if want is not None:
-            torch.testing.assert_close(got, want, equal_nan=True)
+            _compare(got, want)
 
 
 @pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.__name__.split(".")[-1])

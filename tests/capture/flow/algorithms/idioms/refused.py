@@ -17,10 +17,7 @@ REFUSED_IDIOMS: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "ReturnsNoneBeside "
-            "best_from_infinity "
-            "best_of_a_while int_that_becomes_float or_none dataclass_exits says_how_it_ended "
-            "one_or_two_results key_that_is_set_once setdefault_on_one_side least_recently_used "
+            "key_that_is_set_once setdefault_on_one_side least_recently_used "
             "counted_in_a_defaultdict Maml inner_loop_by_autograd "
         ).split(),
         "the two sides of an `if` on data do not agree",

@@ -1,0 +1,321 @@
+"""Programs that return one thing or another."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+PROGRAMS: list[Any] = []
+
+
+def results(program: Any) -> Any:
+    PROGRAMS.append(program)
+    return program
+
+
+class Mode(enum.IntEnum):
+    UP = 1
+    DOWN = 2
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any = None
+
+
+@dataclass
+class Record:
+    value: Any
+    count: int = 0
+
+    def get(self) -> int:
+        return self.count
+
+
+class Node:
+    def __init__(self, value: Tensor, rest: Node | None) -> None:
+        self.value, self.rest = value, rest
+
+
+# ------------------------------------------------------------------------------------------ results
+
+
+@results
+def a_pair_or_one(x: Tensor) -> Any:
+    if x.sum() > 0:
+        return x, x
+    return x
+
+
+@results
+def two_dtypes(x: Tensor) -> Any:
+    return x.double() if x.sum() > 0 else x + 1
+
+
+@results
+def two_dtypes_of_a_product(x: Tensor) -> Any:
+    best = 0.5
+    for each in x:
+        if each > 1:
+            best = each.double()
+    return x[0] * best
+
+
+@results
+def words_in_a_tuple(x: Tensor) -> Any:
+    return x, "large" if x.sum() > 0 else "small"
+
+
+@results
+def a_member(x: Tensor) -> Any:
+    mode = Mode.UP
+    while x.abs().sum() < 9:
+        x = x + 3 if mode is Mode.UP else x + 1
+        mode = Mode.DOWN if x.sum() > 3 else Mode.UP
+    return x, mode
+
+
+@results
+def a_number_if_it_does_not_run(x: Tensor) -> Any:
+    total = 0
+    while x.abs().sum() > 1:
+        total, x = total + x.max(), x / 2  # type: ignore[assignment]
+    return total
+
+
+@results
+def the_number_before(x: Tensor) -> Any:
+    best = -1
+    while x.sum() > 0:
+        best, x = x.sum(), x - 1  # type: ignore[assignment]
+    return best
+
+
+@results
+def nothing_added(x: Tensor) -> Any:
+    return sum(t for t in x if t > 0)
+
+
+@results
+def three(x: Tensor) -> Any:
+    if x.sum() > 0:
+        return x
+    return x.sum() if x.sum() < -3 else None
+
+
+@results
+def an_integer_a_float_a_truth(x: Tensor) -> Any:
+    if x.sum() > 5:
+        return 1
+    return 0.5 if x.sum() > 0 else False
+
+
+@results
+def of_a_size_that_data_decide(x: Tensor) -> Any:
+    return x[x > 1] if x.sum() > 0 else None
+
+
+@results
+def a_number_or_a_tensor(x: Tensor) -> Any:
+    return x.sum().item() if x.sum() > 0 else x.sum()
+
+
+@results
+def the_other_way_round(x: Tensor) -> Any:
+    return (x, None) if x.sum() > 0 else (None, x)
+
+
+@results
+def the_same_twice(x: Tensor) -> Any:
+    found = None
+    if x.sum() > 0:
+        found = x + 1
+    return [found, {"a": (found, 3)}]
+
+
+@results
+def a_dtype_or_a_size(x: Tensor) -> Any:
+    return x.dtype if x.sum() > 0 else x.shape
+
+
+@results
+def an_empty_tuple(x: Tensor) -> Any:
+    return () if x.sum() > 0 else x
+
+
+@results
+def written_to(x: Tensor) -> Any:
+    if x.sum() > 0:
+        x.add_(1)
+        return x
+    return None
+
+
+@results
+def other_keys(x: Tensor) -> Any:
+    return {"a": x, "b": None} if x.sum() > 0 else {"a": x * 2}
+
+
+@results
+def lists_of_two_lengths(x: Tensor) -> Any:
+    return [x, x + 1] if x.sum() > 0 else [x]
+
+
+@results
+def a_named_tuple(x: Tensor) -> Any:
+    return Pair(x * 2, 1) if x.sum() > 0 else Pair(x)
+
+
+@results
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.register_buffer("count", torch.zeros(()))
+        with torch.no_grad():
+            self.layer.weight.copy_(torch.eye(3))
+            self.layer.bias.zero_()
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.layer(x)
+        self.count += 1
+        return (h, None) if h.sum() > 0 else (None, h.sum())
+
+
+# ------------------------------------------------------------------------- objects, lists and dicts
+
+
+@results
+def seen_by_a_method(x: Tensor) -> Any:
+    record: Any = None
+    read: Callable[[], int] | None = None
+    if x.sum() > 0:
+        record = Record(x, 1)
+        read = record.get
+    if record is None or read is None:
+        return x
+    record.count = 7
+    return x * read()
+
+
+@results
+def seen_by_a_method_on_the_other_side(x: Tensor) -> Any:
+    record: Any = None
+    read: Callable[[], int] | None = None
+    if not x.sum() > 0:
+        record = Record(x, 1)
+        read = record.get
+    if record is None or read is None:
+        return x
+    record.count = 7
+    return x * read()
+
+
+@results
+def under_two_names(x: Tensor) -> Any:
+    record: Any = None
+    other: Any = None
+    if x.sum() > 0:
+        record = other = Record(x, 1)
+    if record is None:
+        return x
+    record.count, record.value = 7, x * 3
+    return x * other.count + other.value
+
+
+@results
+def in_a_list_as_well(x: Tensor) -> Any:
+    record, records = None, list[Any]()
+    if x.sum() > 0:
+        record = Record(x, 1)
+        records = [record]
+    if record is None:
+        return x
+    record.count = 7
+    return x * records[0].count
+
+
+@results
+def made_anew_in_turns(x: Tensor) -> Any:
+    record = first = Record(x, 1)
+    for each in x:
+        if each > 0:
+            record = Record(each * x, record.count + 1)
+        else:
+            record.value = record.value * 2
+    return record.value, record.count, first.value
+
+
+@results
+def appended_to_by_another_name(x: Tensor) -> Any:
+    values = [x]
+    if x.sum() > 0:
+        values = [x, x * 2]
+    others = values
+    others.append(x * 3)
+    return torch.stack(values).sum(0), len(others)
+
+
+@results
+def written_in_place(x: Tensor) -> Any:
+    y = x + 0
+    values = [y]
+    if x.sum() > 0:
+        values = [y, y]
+    values[0].add_(1)
+    return y, values[-1]
+
+
+@results
+def written_in_place_under_two_names(x: Tensor) -> Any:
+    y = z = None
+    if x.sum() > 0:
+        y = z = x + 1
+    if y is not None:
+        y.add_(1)
+    return x if z is None else z
+
+
+@results
+def a_chain(x: Tensor) -> Any:
+    head: Node | None = None
+    for each in x:
+        if each > 0:
+            head = Node(each, head)
+    total = torch.zeros(())
+    while head is not None:
+        total, head = total * 10 + head.value, head.rest
+    return total
+
+
+@results
+def in_itself(x: Tensor) -> Any:
+    record = None
+    if x.sum() > 0:
+        record = Record(x)
+        record.value = record
+    return x if record is None else x * 2
+
+
+@results
+def one_or_another_by_identity(x: Tensor) -> Any:
+    one = Record(x, 1)
+    other = one if x.sum() > 0 else Record(x * 2, 5)
+    other.count += 1
+    return one.count, other.value, other is one
+
+
+@results
+def gone_over(x: Tensor) -> Any:
+    values: dict[str, Tensor] = {}
+    if x.sum() > 0:
+        values = {"a": x, "b": x * 2}
+    total = x * 0
+    for each in values.values():
+        total = total + each
+    return total, len(values), values.get("b", 1)

@@ -23,8 +23,15 @@ from lostwax.capture.request import Request, disable_store, enable_store, enter_
 from lostwax.capture.surroundings.world import Surroundings
 from lostwax.errors import LoadError
 from lostwax.export_cache.entry import Live, read_program, write_program
-from lostwax.export_cache.facts import Facts, digest_facts, find_difference, read_facts
+from lostwax.export_cache.facts import Facts, find_difference
 from lostwax.export_cache.folder import EntryFolder
+from lostwax.export_cache.looks import (
+    Dependencies,
+    KnownLook,
+    KnownLooks,
+    look_again,
+    read_dependencies,
+)
 from lostwax.export_cache.recording import Recording, record
 from lostwax.export_cache.request_key import find_objection, make_key
 from lostwax.export_cache.spelling import NoTextError
@@ -46,6 +53,7 @@ class ExportCache:
         self.misses = 0
         """How many were captured."""
         self._why = ""
+        self._looks: KnownLooks = []
 
     def why(self) -> str:
         """Why the last export was captured, and not kept; "" if it was read from the folder."""
@@ -57,6 +65,8 @@ class ExportCache:
 
     def __exit__(self, *raised: object) -> None:
         self._ends.pop()()
+        if not self._ends:  # what was looked at is held no longer
+            self._looks.clear()
 
     def enable(self) -> ExportCache:
         """From here on, the exports of all threads look into the folder."""
@@ -76,7 +86,8 @@ class ExportCache:
         search = None
         if not self._why:
             try:
-                search = _Search(self._folder, request, make_key(request, attempt))
+                looks = self._looks if self._ends else None
+                search = _Search(self._folder, request, make_key(request, attempt), looks)
                 found = run_and_undo(search.find)
             except NoTextError as error:
                 self._why = f"the request has {error}, which another process cannot compare"
@@ -86,7 +97,7 @@ class ExportCache:
         self.misses += 1
         if search is None or self._why:
             return self._say(make())
-        recording = record(make)
+        recording = record(request.mod, make)
         self._why = "; ".join([*search.reasons, *search.keep(recording)])
         return self._say(recording.program)
 
@@ -111,10 +122,13 @@ def _check(folder: object, most_bytes: object) -> None:
 
 
 class _Search:
-    """Looks for the program of one request."""
+    """KnownLooks for the program of one request."""
 
-    def __init__(self, folder: EntryFolder, request: Request, key: str) -> None:
+    def __init__(
+        self, folder: EntryFolder, request: Request, key: str, looks: KnownLooks | None
+    ) -> None:
         self._folder, self._request, self._key = folder, request, key
+        self._looks = [] if looks is None else looks
         self.reasons: list[str] = []
         """Why none was found."""
 
@@ -140,15 +154,14 @@ class _Search:
             if entry is None:
                 self.reasons.append("an entry is damaged")
                 continue
-            world = Surroundings(self._request.mod, entry.depends.ran)
-            facts = read_facts(world, entry.depends.variables)
-            wanted = _name_entry(entry.depends, facts)
+            look = look_again(self._request.mod, entry.depends, self._looks)
+            wanted = _name_entry(entry.depends, look)
             if wanted not in names:
-                self.reasons.append(find_difference(facts, entry.read_facts()))
+                self.reasons.append(find_difference(look.facts, entry.read_facts()))
                 return None
             if wanted != name:
                 entry = _read_entry(self._folder, self._key, wanted)
-            if entry is not None and (program := self._read(entry, world)) is not None:
+            if entry is not None and (program := self._read(entry, look.world)) is not None:
                 self._folder.touch(self._key, wanted)
                 return program
             self.reasons.append("an entry is damaged")
@@ -167,17 +180,20 @@ class _Search:
         if recording.objections:
             yield f"it is not kept: {recording.objections[0]}"
             return
+        depends = Dependencies(recording.ran, recording.variables, frozenset())
         try:
-            world = Surroundings(self._request.mod, recording.ran)
-            facts = read_facts(world, recording.variables)
-            _check_all_read(recording.ran, world)
-            program = write_program(recording.program, Live(self._request, world.tensors))
+            look = look_again(self._request.mod, depends, self._looks)
+            unread = recording.numbers.list_paths(look.world)
+            if unread:
+                depends = depends._replace(unread=unread)
+                look = look_again(self._request.mod, depends, self._looks)
+            _check_all_read(recording.ran, look.world)
+            program = write_program(recording.program, Live(self._request, look.world.tensors))
         except NoTextError as error:
             yield f"it is not kept: {error}"
             return
-        depends = _Dependencies(recording.ran, recording.variables)
-        parts = _write_entry(depends, facts, program)
-        reason = self._folder.write(self._key, _name_entry(depends, facts), parts)
+        parts = _write_entry(depends, look.facts, program)
+        reason = self._folder.write(self._key, _name_entry(depends, look), parts)
         if reason:
             yield f"it is not kept: {reason}"
 
@@ -196,28 +212,10 @@ def _check_all_read(ran: FunctionKeys, world: Surroundings) -> None:
 # ------------------------------------------------------------------------------------------ entries
 
 
-class _Dependencies(NamedTuple):
-    """What says where to look for all that a program depends on."""
-
-    ran: FunctionKeys
-    """The functions that have run."""
-    variables: frozenset[str]
-    """Those of the environment that they have read."""
-
-    def to_json(self) -> bytes:
-        return json.dumps([sorted(self.ran), sorted(self.variables)]).encode()
-
-
-def _read_dependencies(given: bytes) -> _Dependencies:
-    ran, variables = json.loads(given)
-    keys = frozenset((str(file), int(line), str(name)) for file, line, name in ran)
-    return _Dependencies(keys, frozenset(map(str, variables)))
-
-
 class _KeptProgram(NamedTuple):
     """An entry as it was read."""
 
-    depends: _Dependencies
+    depends: Dependencies
     program: bytes
     facts: bytes
 
@@ -225,11 +223,11 @@ class _KeptProgram(NamedTuple):
         return dict(json.loads(self.facts))
 
 
-def _name_entry(depends: _Dependencies, facts: Facts) -> str:
-    return f"{_digest(depends.to_json())[:16].decode()}-{digest_facts(facts)}"
+def _name_entry(depends: Dependencies, look: KnownLook) -> str:
+    return f"{_digest(depends.to_json())[:16].decode()}-{look.digest}"
 
 
-def _write_entry(depends: _Dependencies, facts: Facts, program: bytes) -> list[bytes]:
+def _write_entry(depends: Dependencies, facts: Facts, program: bytes) -> list[bytes]:
     """Three lines, the digest of them before."""
     lines = b"%b\n%b\n%b\n" % (depends.to_json(), program, json.dumps(facts).encode())
     return [b"%b\n" % _check_sum(lines), lines]
@@ -253,7 +251,7 @@ def _read_entry(folder: EntryFolder, key: str, name: str) -> _KeptProgram | None
     lines = rest.split(b"\n")
     if digest == _check_sum(rest) and len(lines) == 4:
         with suppress(TypeError, ValueError):
-            return _KeptProgram(_read_dependencies(lines[0]), lines[1], lines[2])
+            return _KeptProgram(read_dependencies(lines[0]), lines[1], lines[2])
     folder.remove(key, name)
     return None
 

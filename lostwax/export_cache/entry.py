@@ -76,10 +76,10 @@ def write_program(program: ExportedProgram, live: Live) -> bytes:
         records = encode(program)
     except SaveError as error:
         raise NoTextError(f"the program: {str(error).splitlines()[0]}") from None
-    texts: dict[str, int] = {}
+    folding = _Folding()
     given = {
-        "program": _fold_texts(records, texts),
-        "texts": list(texts),
+        "program": folding.fold(records),
+        "tables": folding.to_json(),
         "state": {name: live.place(name, t) for name, t in program.state_dict.items()},
         "constants": {name: live.place(name, t) for name, t in program.constants.items()},
     }
@@ -95,7 +95,7 @@ def read_program(written: bytes | memoryview, live: Live) -> ExportedProgram:
         given = json.loads(bytes(written))
         state = _bind(given["state"], live)
         constants = _bind(given["constants"], live)
-        _unfold_texts(given["program"], given["texts"])
+        _unfold(given["program"], given["tables"])
     except _FAULTS as error:
         raise LoadError(f"the entry is damaged: {error}") from None
     program = decode(given["program"], state, constants, "the program")
@@ -109,28 +109,45 @@ def read_program(written: bytes | memoryview, live: Live) -> ExportedProgram:
 
 _FAULTS = (AttributeError, LookupError, TypeError, ValueError, RuntimeError)
 _LONG = ("stack_trace", "nn_module_stack")
-"""Texts that many nodes have in common: an entry has each once."""
+"""Texts that many nodes have in common."""
 
 
-def _fold_texts(records: Json, texts: dict[str, int]) -> Json:
-    """The records with numbers for texts of nodes."""
-    module = records["graph_module"]
-    nodes = [_fold_node(node, texts) for node in module["graph"]["nodes"]]
-    return {**records, "graph_module": {**module, "graph": {**module["graph"], "nodes": nodes}}}
+class _Folding:
+    """What many nodes and tensors have in common, which an entry has once: tables, whose rows are
+    told by their numbers."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, dict[str, int]] = {"texts": {}, "metas": {}, "types": {}}
+
+    def to_json(self) -> Json:
+        return {name: [*map(json.loads, table)] for name, table in self._tables.items()}
+
+    def _number(self, table: str, row: Any) -> int:
+        found = self._tables[table]
+        return found.setdefault(json.dumps(row), len(found))
+
+    def fold(self, records: Json) -> Json:
+        """The records with numbers for what is in the tables."""
+        module = records["graph_module"]
+        graph = module["graph"]
+        types = {name: self._number("types", t) for name, t in graph["tensor_values"].items()}
+        nodes = [{**n, "metadata": self._fold_meta(n["metadata"])} for n in graph["nodes"]]
+        folded = {**graph, "nodes": nodes, "tensor_values": types}
+        return {**records, "graph_module": {**module, "graph": folded}}
+
+    def _fold_meta(self, told: Json) -> int:
+        texts = {key: self._number("texts", told[key]) for key in _LONG if key in told}
+        return self._number("metas", {**told, **texts})
 
 
-def _fold_node(node: Json, texts: dict[str, int]) -> Json:
-    told = node["metadata"]
-    folded = {key: texts.setdefault(told[key], len(texts)) for key in _LONG if key in told}
-    return {**node, "metadata": {**told, **folded}}
-
-
-def _unfold_texts(records: Json, texts: list[str]) -> None:
-    for node in records["graph_module"]["graph"]["nodes"]:
-        told = node["metadata"]
-        for key in _LONG:
-            if key in told:
-                told[key] = str(texts[told[key]])
+def _unfold(records: Json, tables: Json) -> None:
+    texts, metas, types = tables["texts"], tables["metas"], tables["types"]
+    for told in metas:
+        told.update({key: str(texts[told[key]]) for key in _LONG if key in told})
+    graph = records["graph_module"]["graph"]
+    for node in graph["nodes"]:
+        node["metadata"] = metas[node["metadata"]]
+    graph["tensor_values"] = {name: types[n] for name, n in graph["tensor_values"].items()}
 
 
 def _bind(places: Mapping[str, Json], live: Live) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from lostwax.capture.surroundings.tensor_places import data_of, layout_of, stora
 from lostwax.capture.surroundings.world import Surroundings
 from lostwax.capture.surroundings.world_entry import WorldEntry
 from lostwax.export_cache.spelling import ADDRESS, NoTextError, spell, spell_class, spell_plain
+from lostwax.export_cache.unread import is_large
 from lostwax.identity import ByIdentity
 
 Facts = dict[str, str]
@@ -27,19 +28,28 @@ _MOST_BYTES = 1 << 16
 """Of a tensor whose data a capture may know."""
 
 
-def read_facts(world: Surroundings, variables: Iterable[str]) -> Facts:
-    """What was found at each path; of the environment these variables alone. Raises `NoTextError`
-    if something has no text."""
+def read_facts(world: Surroundings, unread: Iterable[str]) -> Facts:
+    """What was found at each path, but for the environment; of large numbers at these paths no
+    more than that. Raises `NoTextError` if something has no text."""
     if world.unsure:
         raise NoTextError(world.unsure[0])
     if world.random:
         raise NoTextError("a random generator")
     numbers = TensorNumbers()
-    entries = world.entries.items()
-    facts = {p: _read_fact(p, e, numbers) for p, e in entries if not p.startswith(_ENVIRONMENT)}
+    entries = world.entries
+    kept = [(p, e) for p, e in entries.items() if not p.startswith(_ENVIRONMENT)]
+    facts = {path: _read_fact(path, entry, numbers) for path, entry in kept}
+    facts |= {
+        path: "a large number" for path in unread if path in facts and is_large(entries[path])
+    }
     if ADDRESS.search("\n".join(facts)):
         raise NoTextError(next(f"{p}: an address" for p in facts if ADDRESS.search(p)))
-    return facts | {f"{_ENVIRONMENT}[{each!r}]": repr(os.environ.get(each)) for each in variables}
+    return facts
+
+
+def read_variables(names: Iterable[str]) -> Facts:
+    """The variables of the environment with these names."""
+    return {f"{_ENVIRONMENT}[{each!r}]": repr(os.environ.get(each)) for each in names}
 
 
 _ENVIRONMENT = "os.environ"
@@ -86,10 +96,13 @@ def _read_fact(path: str, entry: WorldEntry, numbers: TensorNumbers) -> str:
 
 def spell_type(tensor: torch.Tensor) -> str:
     """All of a tensor but its data."""
+    return f"{spell_class(type(tensor))} {spell_plain(read_type(tensor)[1:])}"
+
+
+def read_type(tensor: torch.Tensor) -> tuple[Any, ...]:
     marks = tensor.dtype, tuple(tensor.shape), tensor.device, tensor.layout, tensor.requires_grad
     kinds = tensor.is_leaf, tensor.is_inference(), tensor.is_conj(), tensor.is_neg()
-    plain = spell_plain((*marks, *kinds, *_read_layout(tensor)))
-    return f"{spell_class(type(tensor))} {plain}"
+    return type(tensor), *marks, *kinds, *_read_layout(tensor)
 
 
 def _read_layout(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -105,10 +118,13 @@ def _read_state(entry: WorldEntry, numbers: TensorNumbers) -> str:
 
 def _read_tensor(entry: WorldEntry, numbers: TensorNumbers) -> str:
     tensor: torch.Tensor = entry.held
-    data = b""
-    if tensor.numel() * tensor.element_size() <= _MOST_BYTES:
-        data = data_of(tensor)
+    data = data_of(tensor) if is_compared(tensor) else b""
     return f"{spell_type(tensor)} {numbers.of(tensor)} {_digest(data)}"
+
+
+def is_compared(tensor: torch.Tensor) -> bool:
+    """Are its data a fact?"""
+    return tensor.numel() * tensor.element_size() <= _MOST_BYTES
 
 
 def _read_array(entry: WorldEntry, numbers: TensorNumbers) -> str:

@@ -11,6 +11,7 @@ import json
 import operator
 import re
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -156,7 +157,9 @@ class _ReadValues:
         # Symbols of data are made in the order of their numbers, which texts show.
         numbers = sorted(int(name[1:]) for name in ranges if _OF_DATA.fullmatch(name))
         texts = [f"Symbol('u{number}', integer=True)" for number in numbers]
-        self.symbols = SymbolReader(self._env, ranges, _find_hints(envs), {}, defined, texts)
+        self.symbols = SymbolReader(
+            self._env, ranges, partial(_find_hints, envs), {}, defined, texts
+        )
         self._read: dict[Any, Any] = {}
         self._sources: dict[Any, Any] = {}
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import random
 import threading
 import time
+import weakref
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -167,6 +170,75 @@ def test_changed_modules(kept, change):
             assert describe(export(net, (X,))) == describe(wanted)
     assert kept.hits == before
     assert not captures(kept, Small(), (X,))
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_modules_changed_within_a_block(kept, change):
+    """There, what has been looked at is not looked at again while it is in its place."""
+    net = Small()
+    with kept:
+        for hits in (0, 1, 2):
+            export(net, (X,))
+            assert kept.hits == hits
+        change(net)
+        failed = None
+        try:
+            made = describe(export(net, (X,)))
+        except Exception as error:
+            failed = type(error)
+    assert kept.hits == 2
+    if failed is None:
+        assert made == describe(export(net, (X,)))
+    else:
+        with pytest.raises(failed):
+            export(net, (X,))
+
+
+class Looking(nn.Module):
+    """Reads tensors and arrays while it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n = torch.tensor(2)
+        self.array = np.ones(3)
+
+    def forward(self, x):
+        return x * self.n.item() + float(self.array.sum())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: net.n.fill_(5),
+        lambda net: net.n.data.fill_(5),
+        lambda net: net.array.__setitem__(0, 7.0),
+    ],
+)
+def test_values_changed_within_a_block(kept, change):
+    net = Looking()
+    with kept:
+        export(net, (X,))
+        if "not kept" in kept.why():
+            return
+        export(net, (X,))
+        assert kept.hits == 1
+        change(net)
+        made = describe(export(net, (X,)))
+    assert kept.hits == 1
+    assert made == describe(export(net, (X,)))
+
+
+def test_a_block_holds_modules_and_no_longer(kept):
+    net = nn.Sequential(nn.Linear(4, 4))
+    gone = weakref.ref(net)
+    with kept:
+        export(net, (X,))
+        export(net, (X,))
+        del net
+        gc.collect()
+        assert gone() is not None
+    gc.collect()
+    assert gone() is None
 
 
 def make_closed(n: int) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from lostwax.errors import LoadError
 from lostwax.export_cache.cache import _check_sum
 from tests.export_cache.exports import X, add, captures, entries
 from tests.fresh import run_python
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def test_damaged_files_are_misses(kept):
@@ -105,9 +109,76 @@ with lostwax.cache({folder!r}) as kept:
 
 def test_another_process_finds_it(tmp_path):
     code = PROCESS.format(folder=str(tmp_path))
-    first, second = (run_python(code, PYTHONHASHSEED=seed).stdout.split("\n") for seed in "12")
+    first, second = (run_python(code).stdout.split("\n") for _ in range(2))
     assert first[:2] == ["the first export of its kind"] * 2
     assert second[:2] == ["found", "found"]
+
+
+HASHED = """
+import copy, sys, torch, lostwax
+class Config:
+    def __init__(self, name):
+        self.name, self.seen = name, hash("some text")
+    def __getattr__(self, name):
+        if not name.startswith("my_"):
+            raise AttributeError(name)
+        return getattr(self, name[3:])
+class Net(torch.nn.Module):
+    def __init__(self, name):
+        super().__init__()
+        self.config = Config(name)
+    def forward(self, x):
+        return x * len(self.config.name)
+class Reading(Net):
+    def __init__(self, way):
+        super().__init__("a")
+        self.way = way
+    def forward(self, x):
+        return x * (self.way(self.config) % 7)
+def items(way):
+    return lambda config: next(x for x in way(config).values() if type(x) is int)
+NETS = {
+    "unread": Net(sys.argv[2]),
+    "by name": Reading(lambda config: config.seen),
+    "by text": Reading(lambda config: getattr(config, "se" + "en", 1)),
+    "by built text": Reading(lambda config: getattr(config, "".join(["my_", "s", "een"]))),
+    "from above": Reading(lambda config: object.__getattribute__(config, "seen")),
+    "dict": Reading(items(vars)),
+    "copy": Reading(items(lambda config: copy.copy(config).__reduce__()[2])),
+    "state": Reading(items(lambda config: config.__getstate__())),
+}
+if __name__ == "__main__":
+    with lostwax.cache(sys.argv[1]) as kept:
+        for name, net in NETS.items():
+            lostwax.export(net, (torch.zeros(2, 4),))
+            print(f"{name}: {kept.why() or 'found'}")
+    assert "__getattribute__" not in vars(Config)
+"""
+
+
+def test_a_hash_that_nothing_reads_may_be_another(tmp_path):
+    (tmp_path / "hashed.py").write_text(HASHED)
+
+    def run(seed: str, name: str) -> dict[str, str]:
+        command = [sys.executable, str(tmp_path / "hashed.py"), str(tmp_path / "kept"), name]
+        variables = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+        told = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+        return dict(line.split(": ", 1) for line in told.stdout.splitlines())
+
+    first, second, third = run("1", "a"), run("2", "a"), run("2", "ab")
+    assert "found" not in first.values()
+    assert second.pop("unread") == "found"
+    assert all("self.config.seen has changed" in told for told in second.values())
+    assert third.pop("unread") == "self.config.name has changed"
+    assert set(third.values()) == {"found"}
+
+
+def test_code_without_a_file_that_reads_globals_is_not_kept(kept):
+    names: dict[str, Any] = {}
+    exec("def helper(x): return x + 1\ndef net(x): return helper(x)", names)
+    for _ in range(2):
+        assert captures(kept, names["net"], (X,))
+        assert kept.why().endswith("code that has no file reads helper")
 
 
 def test_processes_side_by_side(tmp_path):

@@ -501,7 +501,13 @@ _IMPORTING = frozenset(("__import__", "import_module"))
 _OF_EVERY_MODULE = frozenset((*vars(ModuleType("_")), "__file__", "__cached__", "__builtins__",
                               "__warningregistry__", "__annotations__"))  # fmt: skip
 _OF_EVERY_CLASS = frozenset(
-    (*vars(type("_", (), {})), "__annotations__", "__parameters__", "__slotnames__")
+    (
+        *vars(type("_", (), {})),
+        "__annotations__",
+        "__parameters__",
+        "__slotnames__",
+        "__abstractmethods__",
+    )
 )
 FORWARD = attrgetter("forward")
 _HOOKS_OF_ALL = [v for name, v in vars(module_file).items() if name.startswith("_global")]

@@ -100,6 +100,10 @@ class Surroundings:
         """Of parameters and buffers, which may be others than they were."""
         return [*map(len, self._state), *chain.from_iterable(self._state)]
 
+    def list_state(self) -> list[torch.Tensor]:
+        """The parameters and buffers, as they are now."""
+        return [t for t in chain.from_iterable(map(dict.values, self._state)) if t is not None]
+
     def _content(self) -> list[Any]:
         """What identity does not show: the types of state, which of it is tied, writes."""
         tensors = list(chain.from_iterable(map(dict.values, self._state)))

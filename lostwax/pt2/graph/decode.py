@@ -8,17 +8,18 @@ operator must be registered, a size must be a number or parse as one. What goes 
 from __future__ import annotations
 
 import keyword
+import marshal
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import Any
 
 import torch
 from torch import fx
-from torch._ops import HigherOrderOperator, OpOverload
 
-from lostwax.cache import Cache, cached_by_identity
+from lostwax.cache import Cache
 from lostwax.errors import LoadError, LostwaxError
 from lostwax.fake import FakeTensorMode
 from lostwax.fake.symbolic.node import wrap
@@ -30,7 +31,6 @@ from lostwax.ir.graph.writer import GraphWriter, base_name, graph_border
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.ir.signature import ExportGraphSignature, InputKind
-from lostwax.ops.dialect_operator import overload_of
 from lostwax.pt2 import original
 from lostwax.pt2.container.weights import read_device
 from lostwax.pt2.graph import metadata
@@ -43,7 +43,7 @@ from lostwax.pt2.graph.names import (
 )
 from lostwax.pt2.graph.signature import read_call_graph, read_kind, read_name, read_signature
 from lostwax.pt2.graph.symbols import SymbolReader, hints_of
-from lostwax.pt2.graph.targets import target_named, unspeakable
+from lostwax.pt2.graph.targets import Callee, describe_callee, target_named
 from lostwax.pt2.guards import flat_places, places, read_facts, read_guards
 from lostwax.pt2.limits import MAX_DIMS, MAX_GRAPH_DEPTH, MAX_LEARNING
 from lostwax.pt2.schema import (
@@ -87,6 +87,9 @@ class Reading:
         self.held = held or {}
         self.delegates: dict[int, LoweredBackendModule | None] = {}
         """The delegates by their numbers; None: it is being read."""
+        self.types: dict[bytes, tuple[TensorType, None, bool]] = {}
+        """What `new_fake` is given, by the bytes of what a file says of the tensor."""
+        self.read_meta = metadata.MetadataReader().read
 
     @contextmanager
     def here(self, what: str) -> Iterator[None]:
@@ -136,7 +139,7 @@ def _program(
     own = given.get("lostwax") or {}
     env = ShapeEnv()
     mode = FakeTensorMode(shape_env=env)
-    hints = hints_of(_sizes(graph))
+    hints = partial(hints_of, graph)
     described, defined = own.get("symbols", {}), own.get("defined", ())
     symbols = SymbolReader(env, _ranges(given), hints, described, defined, own.get("integers", ()))
     with reading.here("the signature"):
@@ -252,12 +255,6 @@ def _constraints(given: Json, symbols: SymbolReader) -> RangeConstraints:
             name = read_name(entry)
             found[symbols.find_named(name)] = limits[in_files.get(name, name)]
     return RangeConstraints((e, both) for e, both in found.items() if e is not None)
-
-
-def _sizes(graph: Json) -> Iterator[Any]:
-    for meta in graph["tensor_values"].values():
-        yield from meta["sizes"]
-    yield from graph["sym_int_values"].values()
 
 
 # ------------------------------------------------------------------------------------------- graphs
@@ -382,6 +379,15 @@ class _GraphReader:
 
     def _tensor(self, name: Any) -> torch.Tensor:
         meta = self.given["tensor_values"][name]
+        if name in self.recorded:
+            return new_fake(self.mode, *self._type(name, meta))
+        key, types = marshal.dumps(meta, 2), self.reading.types
+        return new_fake(
+            self.mode, *(types.get(key) or types.setdefault(key, self._type(name, meta)))
+        )
+
+    def _type(self, name: Any, meta: Json) -> tuple[TensorType, None, bool]:
+        """The type of a tensor, no storage, and whether it requires gradients."""
         sizes, strides = meta["sizes"], meta["strides"]
         size = self.symbols.size
         dtype = DTYPES.get(meta["dtype"])
@@ -393,7 +399,7 @@ class _GraphReader:
         dims, device = len(sizes), _device(meta["device"])
         t = TensorType(tuple(layout[:dims]), dtype, device, tuple(layout[dims:-1]), layout[-1])
         grad = meta["requires_grad"] is True and (dtype.is_floating_point or dtype.is_complex)
-        return new_fake(self.mode, t, requires_grad=grad)
+        return t, None, grad
 
     def _recorded_layout(self, name: str, count: int) -> list[Size]:
         """Sizes, strides and offset as the graph had them, before more became known of them."""
@@ -414,36 +420,37 @@ class _GraphReader:
         if self.literals and given.get("name") in self.literals:
             self._literal_operand(given["name"])
             return
-        target = target_named(given["target"])
+        callee = describe_callee(target_named(given["target"]))
+        args, kwargs = self._call(given, callee.names)
+        if callee.unspeakable is not None:
+            at, default = callee.unspeakable
+            if len(args) == at + 1 and args[-1] == default:
+                args.pop()  # written out for torch's reader
+        outputs = given["outputs"]
+        several = len(outputs) > 1 or (len(outputs) == 1 and "as_tensors" in outputs[0])
+        if callee.is_higher_order:
+            several = given.get("is_hop_single_tensor_return") is not True
+            restore_sequences(callee.target.name(), args, self.children)
+        read = self._several if several else self._one
+        read(given, callee, tuple(args), kwargs, self.reading.read_meta(given["metadata"]))
+
+    def _call(self, given: Json, names: tuple[str, ...] | None) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of a node. `names` are those of the operator's, if it has a schema."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        overload = overload_of(target)
-        names = _names(overload) if isinstance(overload, OpOverload) else None
+        most = 0 if names is None else len(names)
         for item in given["inputs"]:
-            value = self._argument(item["arg"])
-            name, count = item["name"], len(args)
-            by_name = item.get("kind") == KEYWORD or bool(kwargs)
+            value, name, count = self._argument(item["arg"]), item["name"], len(args)
+            by_name = bool(kwargs) or item.get("kind") == KEYWORD
             if names is not None and not by_name:  # what is left out is left out in the middle, too
-                by_name = count >= len(names) or names[count] != name
+                by_name = count >= most or names[count] != name
             if not by_name:
                 args.append(value)
             elif name in kwargs or not _is_keyword(name, names):
                 raise LoadError(f"{given['target']} has no argument {name!r}, or has it twice")
             else:
                 kwargs[name] = value
-        unnamed = unspeakable(overload) if names is not None else None
-        if unnamed is not None and len(args) == unnamed[0] + 1 and args[-1] == unnamed[1]:
-            args.pop()  # written out for torch's reader
-        outputs = given["outputs"]
-        several = len(outputs) > 1 or (len(outputs) == 1 and "as_tensors" in outputs[0])
-        if isinstance(target, HigherOrderOperator):
-            several = given.get("is_hop_single_tensor_return") is not True
-            restore_sequences(target.name(), args, self.children)
-        meta = metadata.read(given["metadata"])
-        if several:
-            self._several(given, target, tuple(args), kwargs, meta)
-        else:
-            self._one(given, target, tuple(args), kwargs, meta)
+        return args, kwargs
 
     def _literal_operand(self, name: str) -> None:
         """A number among operands, for which the file has a node: here it is itself."""
@@ -453,17 +460,23 @@ class _GraphReader:
         self.values[name] = value
 
     def _one(
-        self, given: Json, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any
+        self, given: Json, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any
     ) -> None:
-        outputs = given["outputs"]
+        outputs, target = given["outputs"], callee.target
         if not outputs or "as_none" in outputs[0]:
             name = self._name(given.get("name") or base_name(target))
-            self._append("call_function", name, target, args, kwargs).meta = {**meta, "val": None}
+            self._call_function(name, target, args, kwargs, meta, None)
             return
         name, value = self._result(outputs[0])
-        node = self._append("call_function", self._name(name), target, args, kwargs)
-        node.meta = {**meta, "val": value}
+        node = self._call_function(self._name(name), target, args, kwargs, meta, value)
         self._define(name, node)
+
+    def _call_function(
+        self, name: str, target: Any, args: tuple[Any, ...], kwargs: Any, meta: Any, value: Any
+    ) -> fx.Node:
+        node = self._append("call_function", name, target, args, kwargs)
+        node.meta.update(meta, val=value)  # in place: see `ir/graph/rewriter.py`
+        return node
 
     def _result(self, output: Json) -> tuple[str, Any]:
         kind, given = read_kind(output)
@@ -474,20 +487,18 @@ class _GraphReader:
         raise LoadError(f"it returns {kind}, which no operator does")
 
     def _several(
-        self, given: Json, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any
+        self, given: Json, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any
     ) -> None:
         """An operator that returns several values, each of which has a name in the file."""
-        name = self._name(given.get("name") or base_name(target))
-        node = self._append("call_function", name, target, args, kwargs)
+        name = self._name(given.get("name") or base_name(callee.target))
+        node = self._append("call_function", name, callee.target, args, kwargs)
         outputs = given["outputs"]
         unread = f"{given.get('name')}{UNREAD}"
-        overload = overload_of(target)
-        schema_list = isinstance(overload, OpOverload) and len(overload._schema.returns) == 1
-        if schema_list and len(outputs) == 1:
+        if callee.returns_one and len(outputs) == 1:
             value: Any = self._items(node, outputs[0]["as_tensors"], unread, meta)
         else:
             value = tuple([self._item(node, i, o, unread, meta) for i, o in enumerate(outputs)])
-        node.meta = {**meta, "val": value}
+        node.meta.update(meta, val=value)
 
     def _items(self, node: fx.Node, outputs: Any, unread: str, meta: Any) -> list[Any]:
         return [self._item(node, i, {"as_tensor": o}, unread, meta) for i, o in enumerate(outputs)]
@@ -505,14 +516,15 @@ class _GraphReader:
             name = self._name(self._of_list())
             whole = self._append("call_function", name, operator.getitem, (node, index), {})
             values = self._items(whole, items, unread, meta)
-            whole.meta = {**meta, "val": values}
+            whole.meta.update(meta, val=values)
             return values
         name, value = self._result(output)
         if name == unread:
             return value
-        item = self._append("call_function", self._name(name), operator.getitem, (node, index), {})
-        own = metadata.read(self.items[name]) if name in self.items else meta
-        item.meta = {**own, "val": value}
+        own = self.reading.read_meta(self.items[name]) if name in self.items else meta
+        item = self._call_function(
+            self._name(name), operator.getitem, (node, index), {}, own, value
+        )
         self._define(name, item)
         return value
 
@@ -521,14 +533,13 @@ class _GraphReader:
     def _argument(self, given: Json) -> Any:
         if len(given) != 1:
             raise LoadError("an argument is not exactly one of its kinds")
-        for kind, value in given.items():
-            if kind == "as_tensor":
-                return self._value(value["name"])
-            read = _ARGUMENTS.get(kind)
-            if read is None:
-                raise LoadError(f"{kind!r} is no kind of argument")
-            return read(self, value)
-        raise AssertionError("unreachable")
+        ((kind, value),) = given.items()
+        if kind == "as_tensor":
+            return self._value(value["name"])
+        read = _ARGUMENTS.get(kind)
+        if read is None:
+            raise LoadError(f"{kind!r} is no kind of argument")
+        return read(self, value)
 
     def _value(self, name: Any) -> Any:
         found = self.values.get(name)
@@ -673,11 +684,6 @@ _DEVICES = Cache[tuple[Any, Any], torch.device](__name__, "devices", 1000)
 def _device(given: Json) -> torch.device:
     key = (given["type"], given.get("index"))
     return _DEVICES.table.get(key) or _DEVICES.keep(key, read_device(given))
-
-
-@cached_by_identity(20_000)
-def _names(target: OpOverload) -> tuple[str, ...]:
-    return tuple(a.name for a in target._schema.arguments)
 
 
 def _is_keyword(name: Any, names: tuple[str, ...] | None) -> bool:

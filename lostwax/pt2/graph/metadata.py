@@ -10,6 +10,7 @@ import inspect
 import json
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -64,13 +65,27 @@ def write(meta: dict[str, Any], lines: Lines) -> dict[str, str]:
     return out
 
 
-def read(given: dict[str, Any]) -> dict[str, Any]:
-    """The entries of `node.meta` that a file has; missing ones are empty."""
+class MetadataReader:
+    """Reads the metadata of one program. Nodes of which a file tells the same share what is read,
+    as the nodes of a capture do."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The entries of `node.meta` that a file has; missing ones are empty."""
+        if "custom" in given:  # notes of the user's, who may write to them
+            return _read(given)
+        key = (*given, *given.values())
+        return self._known.get(key) or self._known.setdefault(key, _read(given))
+
+
+def _read(given: Mapping[str, Any]) -> dict[str, Any]:
     stack, sources = given.get("nn_module_stack"), given.get("source_fn_stack")
     out: dict[str, Any] = {
         "stack_trace": str(given.get("stack_trace") or ""),
         "nn_module_stack": _module_stack(stack) if stack else {},
-        "source_fn_stack": [_source(part) for part in sources.split(";")] if sources else [],
+        "source_fn_stack": [*map(_source, sources.split(";"))] if sources else [],
     }
     if given.get("torch_fn"):
         out["torch_fn"] = tuple(given["torch_fn"].split(";"))
@@ -106,7 +121,7 @@ def write_custom(meta: dict[str, Any]) -> dict[str, str]:
         raise SaveError(f"meta['custom'] of {what} is not plain data: {error}") from None
 
 
-def read_custom(given: dict[str, Any]) -> dict[str, Any]:
+def read_custom(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"custom": json.loads(given["custom"])} if given.get("custom") else {}
 
 
@@ -166,15 +181,24 @@ def _source(text: str) -> tuple[str, Any]:
 
 def function_named(text: str) -> Any:
     """The function of this name, or the name if no such function is known."""
+    try:
+        return _find_function(text)
+    except LoadError:
+        return text
+
+
+@cached(1000)
+def _find_function(text: str) -> Any:
+    """Raises `LoadError` if there is none as yet: that is not kept."""
     module, _, leaf = text.rpartition(".")
     if text.startswith("torch.nn.") and module != "torch.nn.functional":
         found = getattr(sys.modules.get(module), leaf, None)
-        is_module = isinstance(found, type) and issubclass(found, nn.Module)
-        return found if is_module else text
-    if module in _HOMES:
+        is_known = isinstance(found, type) and issubclass(found, nn.Module)
+    elif module in _HOMES:
         found = getattr(_HOMES[module], leaf, None)
-        return found if inspect.isroutine(found) else text
-    try:
+        is_known = inspect.isroutine(found)
+    else:
         return target_named(text)
-    except LoadError:
-        return text
+    if not is_known:
+        raise LoadError(f"there is no {text}")
+    return found

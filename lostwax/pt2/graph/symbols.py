@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
-from itertools import count
+from functools import cached_property, reduce
+from itertools import chain, count
 from typing import Any
 
 from lostwax.errors import LoadError, ParseError
@@ -66,13 +66,13 @@ class SymbolReader:
         self,
         env: ShapeEnv,
         ranges: Mapping[str, tuple[int | None, int | None]],
-        hints: Mapping[str, int],
+        hints: Callable[[], dict[str, int]],
         described: Mapping[str, Any],
         defined: Iterable[Any] = (),
         integers: Iterable[Any] = (),
     ) -> None:
         self.env = env
-        self.ranges, self.hints, self.described = ranges, hints, described
+        self.ranges, self._find_hints, self.described = ranges, hints, described
         self.names: dict[str, Size] = {}
         self.own: dict[str, Size] = {}
         """By the name that the program has for them, where the file has another."""
@@ -86,6 +86,11 @@ class SymbolReader:
             self._define(name, text)
         for text in integers:  # they are named in the order in which they are made
             self.expression(text)
+
+    @cached_property
+    def hints(self) -> dict[str, int]:
+        """Looked for when there is a symbol."""
+        return self._find_hints()
 
     def _define(self, name: Any, text: Any) -> None:
         """A name of our own files for an expression: of long ones, and of what torch has no words
@@ -223,10 +228,11 @@ def _check_record(name: str, given: Any) -> None:
         raise LoadError(f"our own record of the symbol {name} has no name for it, or a long one")
 
 
-def hints_of(metas: Iterable[Any]) -> dict[str, int]:
+def hints_of(graph: Json) -> dict[str, int]:
     """The example's value of each symbol that stands alone as some size."""
     found: dict[str, int] = {}
-    for size in metas:
+    sizes = [meta["sizes"] for meta in graph["tensor_values"].values()]
+    for size in chain(*sizes, graph["sym_int_values"].values()):
         expression = size.get("as_expr") if isinstance(size, dict) else None
         if isinstance(expression, dict) and isinstance(expression.get("hint"), dict):
             match = _PLAIN.fullmatch(str(expression.get("expr_str")))

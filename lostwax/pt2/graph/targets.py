@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket, _OpNamespace
@@ -25,6 +25,7 @@ from lostwax.dialects.edge_operators import (
     edge_operator,
 )
 from lostwax.errors import LoadError, SaveError
+from lostwax.ops.dialect_operator import overload_of
 from lostwax.sym.numbers.real import MATH
 
 _OPERATORS = (
@@ -145,6 +146,29 @@ def unspeakable(overload: OpOverload) -> tuple[int, Any] | None:
         if keyword.iskeyword(argument.name) and argument.has_default_value():
             return i, argument.default_value
     return None
+
+
+class Callee(NamedTuple):
+    """What a node calls, as its arguments have to be read."""
+
+    target: Any
+    is_higher_order: bool
+    names: tuple[str, ...] | None = None
+    """Of the arguments; None without a schema."""
+    unspeakable: tuple[int, Any] | None = None
+    returns_one: bool = False
+    """One value, or one list?"""
+
+
+@cached_by_identity(20_000)
+def describe_callee(target: Any) -> Callee:
+    """Asked once of each function: schemas are slow to read."""
+    overload, is_higher_order = overload_of(target), isinstance(target, HigherOrderOperator)
+    if not isinstance(overload, OpOverload):
+        return Callee(target, is_higher_order)
+    names = tuple(a.name for a in overload._schema.arguments)
+    returns_one = len(overload._schema.returns) == 1
+    return Callee(target, is_higher_order, names, unspeakable(overload), returns_one)
 
 
 @cached(1000)

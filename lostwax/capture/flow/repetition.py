@@ -53,7 +53,7 @@ from lostwax.capture.flow.numbers import DTYPES, FLOATS, INTEGERS, find_kind, nu
 from lostwax.capture.flow.open_regions import close_regions, count_open, open_region
 from lostwax.capture.flow.options.filling import fill_like
 from lostwax.capture.flow.options.in_loops import OptionsInLoop
-from lostwax.capture.flow.options.kinds import ATOMS, are_alike, list_options
+from lostwax.capture.flow.options.kinds import ATOMS, are_alike, count_options
 from lostwax.capture.flow.options.turns import Parts
 from lostwax.capture.flow.retry import ListGrows, OptionsAsked
 from lostwax.capture.flow.rewriting.appends import APPENDS, GUARDED, READS, REPLACES
@@ -94,10 +94,9 @@ class WhileRecorder:
         the next iteration reads, or what follows the loop."""
         self.is_symbolic = False
         self._tracer: Any = tracer
-        self._frame = frame
+        self._frame, self._site = frame, site
         self._names, self._inside, self._after = names, inside, after
         self._where = locate_line(frame, site.line)
-        self._site = site
         self._given: dict[str, Any] = {}
         self._around = count_open()
         self._is_probe = True
@@ -332,7 +331,9 @@ class WhileRecorder:
                         f"set {name} before the loop",
                     )
                 self._parts.begin(path, name, after, found)
-            elif name in self._apart.names or not self._keep_apart(name, before, after, outcome):
+            elif name in self._apart.names:
+                found.update(self._apart.list_numbers(name, before, after))
+            elif not self._keep_apart(name, before, after, outcome):
                 self._compare(path, name, before, after, found)
         for key, place in outcome.changes.items():
             if any(place.holder is each for each in self._made):
@@ -371,16 +372,15 @@ class WhileRecorder:
         it is, and what it would be."""
         refuse = partial(self._refuse_change, name, before, after)
         if name not in self._site.apart:
-            if OneOf in (type(before), type(after)):
-                count = len(list_options(before)) + len(list_options(after))
+            if count := count_options(before, after):
                 raise OptionsAsked([(self._frame.f_code, {name: count})], refuse)
             return False
         if not self._apart.add(name, self._before[name], before, after):
             return False
-        knows = self._heap.knows
-        for path, made, like, limits in self._apart.list_starts(name, knows, refuse):
-            first = fill_like(self._tracer, like, knows) if made is NOTHING else made
-            self._carried[path] = Carried(name, self._loop.pass_to_next_iteration(first, limits))
+        which = self._loop.pass_to_next_iteration(*self._apart.find_start(name))
+        self._carried["variable", name, "index"] = Carried(name, which)
+        for path, first, like in self._apart.list_starts(name, self._heap.knows, refuse):
+            self._carried[path] = self._hand_on(name, first, like)
             self._note_tensors(path, outcome, first, like)
         return True
 

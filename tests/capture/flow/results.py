@@ -319,3 +319,124 @@ def gone_over(x: Tensor) -> Any:
     for each in values.values():
         total = total + each
     return total, len(values), values.get("b", 1)
+
+
+# ------------------------------------------------------------------ numbers of two kinds, in a loop
+
+
+@results
+def an_integer_becomes_a_float(x: Tensor) -> Any:
+    scale, places = 1, torch.arange(3)
+    while (x * scale).norm() > 2:
+        scale = scale * 0.5  # type: ignore[assignment]
+    return x * scale, scale, places * scale, isinstance(scale, int)
+
+
+@results
+def an_integer_again(x: Tensor) -> Any:
+    scale = 2
+    while (x * scale).norm() > 2:
+        scale = scale / 2 if x.sum() > 5 else 0  # type: ignore[assignment]
+    return scale, x * scale
+
+
+@results
+def halved_by_either_division(x: Tensor) -> Any:
+    scale = 8
+    while (x * scale).norm() > 2:
+        scale = scale // 2 if x[0] > 2 else scale / 2  # type: ignore[assignment]
+    return scale, x * scale, scale // 3, scale % 3, -scale, abs(scale)
+
+
+@results
+def beyond_what_floats_can_tell(x: Tensor) -> Any:
+    big = 2**60
+    while x.norm() > 2:
+        big = big / 2 if x.sum() > 5 else big + 1  # type: ignore[assignment]
+        x = x / 2
+    return big, big > 2**60
+
+
+@results
+def a_truth_becomes_an_integer(x: Tensor) -> Any:
+    flag = True
+    while (x * flag).norm() > 2:
+        flag = 0  # type: ignore[assignment]
+    return flag
+
+
+@results
+def an_integer_becomes_a_truth(x: Tensor) -> Any:
+    flag = 0
+    while (x * (1 - flag)).norm() > 2:
+        x = x / 2
+        flag = x.norm() > 9 or x[0] > 1  # type: ignore[assignment]
+        flag = bool(flag)
+    return flag, x
+
+
+@results
+def a_float_becomes_an_integer(x: Tensor) -> Any:
+    step = 0.5
+    for _ in range(int(x[0].abs())):
+        step, x = 1, x + step
+    return x + step, step
+
+
+@results
+def none_and_then_counted(x: Tensor) -> Any:
+    count = None
+    while x.sum() > 1:
+        count = 1 if count is None else count + 1
+        x = x / 2
+    return x if count is None else x * count
+
+
+@results
+def tensors_are_made_of_it(x: Tensor) -> Any:
+    scale = 1
+    while x.norm() > 2:
+        scale, x = scale * 0.5, x / 2  # type: ignore[assignment]
+    return torch.full((2,), scale), torch.tensor(scale), torch.tensor([scale, 1])
+
+
+# --------------------------------------------------------------------------- a number or a tensor
+
+
+@results
+def promoted_as_it_is(x: Tensor) -> Any:
+    best = 0
+    for each in x:
+        if each > 1:
+            best = each  # type: ignore[assignment]
+    one = torch.ones((), dtype=torch.int32)
+    return best * x.double().sum(), best + one, best * torch.arange(3), torch.arange(3) / (best + 1)
+
+
+@results
+def compared(x: Tensor) -> Any:
+    best = 0
+    for each in x:
+        if each > 1:
+            best = each  # type: ignore[assignment]
+    return best == 0, best is None, best != 3, best > 2
+
+
+@results
+def made_a_tensor_or_a_number(x: Tensor) -> Any:
+    best = -1
+    for each in x:
+        if each > 1:
+            best = each  # type: ignore[assignment]
+    least = torch.minimum(torch.as_tensor(best), x.sum())
+    return least, torch.stack([torch.as_tensor(best, dtype=x.dtype)]), float(best), int(best)
+
+
+@results
+def the_least_of_a_loop(x: Tensor) -> Any:
+    best = float("inf")
+    while x.norm() > 2:
+        loss = (x - 7).abs().sum()
+        best = min(best, loss)  # type: ignore[assignment,type-var]
+        x = x / 2
+    return best, x

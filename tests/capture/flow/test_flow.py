@@ -466,13 +466,6 @@ def asks_by_writing(x: Tensor) -> Tensor:
     return x + n
 
 
-def a_float_becomes_an_integer(x: Tensor) -> Tensor:
-    n = 0.5
-    while x.sum() < 10:
-        n, x = 1, x + n
-    return x + n
-
-
 def goes_on_with_an_iterator(x: Tensor) -> Tensor:
     items = enumerate([1, 2, 3])
     for _, value in items:
@@ -485,7 +478,6 @@ def goes_on_with_an_iterator(x: Tensor) -> Tensor:
     ("function", "text"),
     [
         (asks_by_writing, "the condition of a loop on data changes something"),
-        (a_float_becomes_an_integer, "in a loop on data n is 0.5 at first, and 1 later"),
         (goes_on_with_an_iterator, "a loop over an iterator is left where data say so"),
         (raises_in_a_loop, "a loop on data raises ValueError: no"),
         (grows, "the module returns a list to which a loop appends"),

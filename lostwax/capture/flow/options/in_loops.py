@@ -5,11 +5,12 @@ hand on which it is, and what each would be. Must not record the loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, KeysView, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from lostwax.capture.flow.merging import NOTHING, Path
+from lostwax.capture.flow.merging import NOTHING, Path, is_same_number
+from lostwax.capture.flow.numbers import find_kind
 from lostwax.capture.flow.options.filling import can_be_filled
 from lostwax.capture.flow.options.kinds import (
     is_one_kind,
@@ -22,17 +23,6 @@ from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
 
 Refuse = Callable[[], CaptureError]
-
-
-class Start(NamedTuple):
-    """What the turns are to hand on."""
-
-    path: Path
-    value: Any
-    """Before the first one; `NOTHING`, if it is not there then."""
-    like: Any
-    """Something of its kind."""
-    limits: tuple[int | None, int | None]
 
 
 class OptionsInLoop:
@@ -57,19 +47,33 @@ class OptionsInLoop:
         self._options[name], self._first[name] = options, first
         return True
 
+    def find_start(self, name: str) -> tuple[Any, tuple[int, int]]:
+        """Which option it is before the loop, and the limits of that number."""
+        first, last = self._first[name], len(self._options[name]) - 1
+        return first._lw_index if type(first) is OneOf else 0, (0, last)
+
     def list_starts(
         self, name: str, knows: Callable[[Any], bool], refuse: Refuse
-    ) -> Iterator[Start]:
+    ) -> Iterator[tuple[Path, Any, Any]]:
+        """What the turns are to hand on: where it is, what it is before the first one (`NOTHING`,
+        if it is not there then), and something of its kind."""
         first, options = self._first[name], self._options[name]
-        place: Any = first._lw_index if type(first) is OneOf else 0
-        yield Start(("variable", name, "index"), place, place, (0, len(options) - 1))
         for i, each in enumerate(options):
-            if isinstance(each, (tuple, *SYMBOLIC)) or not (can_be_filled(each) or knows(each)):
+            if isinstance(each, tuple) or not (can_be_filled(each) or knows(each)):
                 raise refuse()
-            if isinstance(each, torch.Tensor):
+            if isinstance(each, (torch.Tensor, *SYMBOLIC)):
                 own = list_options(first)
                 value = own[i] if i < len(own) else NOTHING
-                yield Start(("variable", name, i), value, each, (None, None))
+                yield ("variable", name, i), value, each
+
+    def list_numbers(
+        self, name: str, before: Any, after: Any
+    ) -> Iterator[tuple[Path, tuple[str, Any, Any]]]:
+        """The numbers that are others after a turn than before it, by where they are."""
+        pairs = zip(before._lw_options, after._lw_options, strict=True)
+        for i, (one, other) in enumerate(pairs):
+            if find_kind(one) and not is_same_number(one, other):
+                yield ("variable", name, i), (name, one, other)
 
     def sort(self, name: str, value: Any, given: Any, refuse: Refuse) -> OneOf:
         """What a turn leaves in a variable, in the places of what it may be. `given`: what the turn

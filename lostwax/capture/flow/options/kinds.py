@@ -36,6 +36,16 @@ def is_one_kind(one: Any, other: Any) -> bool:
     return isinstance(one, ATOMS) and are_alike(one, other)
 
 
+def count_options(before: Any, after: Any) -> int:
+    """How many things a variable may be that is this and then that; 0, if it is one that changes,
+    or nobody has seen yet that it is not."""
+    kinds = find_kind(before), find_kind(after)
+    are_other_numbers = all(kinds) and kinds[0] is not kinds[1]
+    if OneOf in (type(before), type(after)) or are_other_numbers:
+        return len(list_options(before)) + len(list_options(after))
+    return 0
+
+
 def are_alike(one: Any, other: Any) -> bool:
     """Are two atoms the same to all who ask? Those of a class of the user's may have attributes."""
     is_plain = not (getattr(one, "__dict__", None) or getattr(other, "__dict__", None))

@@ -32,5 +32,4 @@ REFUSED_IDIOMS: dict[str, str] = {
         "CausalMaskPerSize out_by_its_index".split(),
         "a declared dimension cannot vary as declared",
     ),
-    "int_that_becomes_float_in_a_loop": "scale, which `while (x * scale).norm() > 5:` hands on",
 }

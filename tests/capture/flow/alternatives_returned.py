@@ -485,7 +485,7 @@ class KeepsTheLargestName(nn.Module):
 
 
 REFUSED = [
-    best_of, largest_names_by_map, KeepsTheLargestName(),
+    largest_names_by_map, KeepsTheLargestName(),
     in_a_list_by_map, in_a_list_that_takes_more, unpacked_from_map, gone_over_by_map, next_of_map,
     arguments_by_map, asked_and_handed_back, after_an_exception, by_reduce, by_a_key, by_a_cache,
     by_an_operator, by_a_property, by_an_attribute, by_getattr, by_an_item, by_a_sum, by_a_with,

@@ -68,7 +68,7 @@ def _refuse_element(self: UnknownElements, *args: Any) -> NoReturn:
 
 
 for _name in (
-    *("__bool__", "__hash__", "__str__", "__format__", "__reduce_ex__"),
+    *("__bool__", "__hash__", "__str__", "__format__"),
     *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
 ):
     setattr(UnknownElements, _name, _refuse_element)

@@ -21,7 +21,7 @@ from lostwax.ir.data import Assumption, ModuleCallSignature, Ref
 from lostwax.ir.graph.delegate import held_delegates
 from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.pytree import leaf_paths, mapping_keys
+from lostwax.ir.pytree import Chosen, leaf_paths, mapping_keys
 from lostwax.ir.run.conditions.answers import ABSENT, ATTRIBUTE, ONE, VALUE
 from lostwax.ir.signature import (
     STATE_WRITES,
@@ -126,6 +126,15 @@ def _find_results(program: ExportedProgram) -> Iterator[str]:
             yield f"result {i}, {spec.arg.name!r}: it has no results that are true or false"
         elif isinstance(spec.arg, ConstantArgument) and isinstance(spec.arg.value, str):
             yield f"result {i}, {spec.arg.value!r}: it has no results that are texts"
+    if program.root_signature is not None and _has_chosen(program.root_signature.out_spec):
+        yield (
+            "a result that data make one thing or another: it knows none before "
+            "`import lostwax.ir.pytree`"
+        )
+
+
+def _has_chosen(spec: Any) -> bool:
+    return spec.type is Chosen or any(map(_has_chosen, spec.children()))
 
 
 def _find_names(program: ExportedProgram) -> Iterator[str]:

@@ -61,7 +61,8 @@ def best(x: Tensor) -> Any:
 
 def test_files_keep_it() -> None:
     exported, file = lostwax.export(best, (INPUTS[0],)), BytesIO()
-    lostwax.save(exported, file)
+    with pytest.warns(UserWarning, match="knows none before `import lostwax.ir.pytree`"):
+        lostwax.save(exported, file)
     file.seek(0)
     loaded = lostwax.load(file)
     file.seek(0)

@@ -22,6 +22,8 @@ class StandsFor:
     """An object of ours where the program has another one in eager, of another class."""
 
     __slots__ = ()
+    is_unknown = False
+    """Is it not known what it stands for, so that it refuses all that it is asked?"""
 
     def _lw_class(self) -> type:
         """The class of that one."""

@@ -306,9 +306,14 @@ def is_own_file(file: str) -> bool:
     return file.startswith(_HOUSE)
 
 
+UNSEEN = "<unseen>"
+"""The name of code that stands for what nobody may look at."""
+
+
 def find_tracebacks(error: BaseException | None) -> Iterator[TracebackType]:
-    """Where an error has come through, outermost first."""
+    """Where an error has come through, outermost first. (What stands there for functions that
+    nobody may look at is no such place.)"""
     at = None if error is None else error.__traceback__
-    while at is not None:
+    while at is not None and at.tb_frame.f_code.co_name != UNSEEN:
         yield at
         at = at.tb_next

@@ -10,7 +10,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
-from types import FunctionType
 from typing import Any
 
 from lostwax.capture import threads
@@ -24,6 +23,7 @@ from lostwax.capture.flow.lists.queues import QueueOfUnknownLength
 from lostwax.capture.flow.merging import NOTHING
 from lostwax.capture.flow.options.raising import REFUSE, give_raised, leave_managers
 from lostwax.capture.flow.repetition import WhileRecorder
+from lostwax.capture.flow.rewriting.names import is_of_hooks
 from lostwax.capture.flow.rewriting.picks import Pick
 from lostwax.capture.flow.rewriting.recompile import Hooks
 from lostwax.capture.flow.rewriting.sites import LoopSite, Site
@@ -82,6 +82,22 @@ def _find_calls() -> CallsInProgress:
 
 def _keep(value: Any) -> Any:
     return value
+
+
+class _Counting:
+    def count(self, value: Any) -> int:
+        return sys.getrefcount(value)
+
+
+def _count_handled() -> int:
+    try:
+        raise ValueError
+    except ValueError:
+        return _Counting().count(sys.exception())
+
+
+_HELD_BY_NOBODY, _HELD_BY_HANDLER = _Counting().count(Exception()), _count_handled()
+"""What Python counts, in a method that is given a new object; or one that a handler has caught."""
 
 
 class CaptureHooks(Hooks):
@@ -232,12 +248,31 @@ class CaptureHooks(Hooks):
         """An exception that is raised; `texts`: how many there were before it was made."""
         return seal_texts(error, texts != self.texts) if threads.is_capturing() else error
 
-    def keep_raised(self, error: Any, made_by: Any) -> Any:
-        """What there is in it, and itself, unless a class has made it just now: `made_by`."""
+    def keep_raised(self, error: Any, caught_as: str | None) -> Any:
+        """What there is in it; and itself, if somebody holds it. `caught_as`: the variable of the
+        handler, which will be gone, if it is what that has caught; else an empty text."""
         if isinstance(error, type):
-            return keep_raised(error(), True)
-        is_made = made_by is type(error) and not isinstance(made_by.__new__, FunctionType)
-        return keep_raised(error, is_made)
+            return keep_raised(error())
+        is_caught = caught_as != "" and error is sys.exception()
+        count = sys.getrefcount(error) - (_HELD_BY_HANDLER if is_caught else _HELD_BY_NOBODY)
+        names = sys._getframe(1).f_locals
+        known = [name for name in names if names[name] is error]
+        return keep_raised(
+            error, count == sum(is_of_hooks(n) or (is_caught and n == caught_as) for n in known)
+        )
+
+    def with_cause(self, error: Any, cause: Any) -> Any:
+        """What `raise … from …` raises."""
+        error = error() if isinstance(error, type) else error
+        error.__cause__ = cause() if isinstance(cause, type) else cause
+        return error
+
+    def take_handled(self) -> BaseException:
+        """What a `raise` alone raises."""
+        error = sys.exception()
+        if error is None:
+            raise RuntimeError("No active exception to reraise")
+        return error
 
     def take_kept(self, value: Any, number: int) -> Any:
         """What there is in one that a call has raised."""

@@ -59,6 +59,9 @@ def is_same(one: Any, other: Any) -> Any:
         return is_same_symbolic_object(one, other) if threads.is_capturing() else one is other
     if type(one) is OneOf or type(other) is OneOf:
         return is_option(one, other)
+    for each in (one, other):
+        if issubclass(type(each), StandsFor) and type(each).is_unknown:
+            raise each.refuse()
     for tensor, number in ((one, other), (other, one)):
         if type(number) in (bool, int, float):
             check_class(tensor)

@@ -570,18 +570,6 @@ def by_a_property(x):
         return x
 
 
-def from_another(x):
-    def find(x):
-        if x[0] > 0:
-            raise ValueError("a") from KeyError("b")
-        return x
-
-    try:
-        return find(x)
-    except ValueError:
-        return x + 1
-
-
 def text_of_an_index(x):
     rows = [x, x * 2]
     try:
@@ -668,6 +656,6 @@ def a_generator_is_told(x):
 
 REFUSED = [
     text_of_a_number, text_of_a_number_in_another, by_a_map, by_a_generator, by_a_property,
-    from_another, text_of_an_index, a_manager_is_told, a_manager_is_told_by_a_callee,
+    text_of_an_index, a_manager_is_told, a_manager_is_told_by_a_callee,
     a_generator_is_told,
 ]  # fmt: skip

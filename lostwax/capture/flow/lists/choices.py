@@ -8,6 +8,7 @@ sides are recorded.
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -116,8 +117,7 @@ def _settle(side: Outcome, leaf: Any) -> Any:
         return side.scope.tracer.temporary(_find(side, leaf).value)
     if not isinstance(leaf, (Rows, Scalars, Pieces)):
         return leaf
-    settled = object.__new__(type(leaf))
-    vars(settled).update(vars(leaf))
+    settled = copy.copy(leaf)
     settled.tensor = _settle(side, leaf.tensor)
     if isinstance(settled, Pieces):
         settled.lengths = _settle(side, settled.lengths)

@@ -94,6 +94,7 @@ def _rewrite(each: ast.Try, handled: str) -> list[ast.stmt]:
     if body is None:
         return [each]
     each.body = body
+    each.is_rewritten = True  # type: ignore[attr-defined]
     for handler in each.handlers:
         again = ast.If(load(handled), [ast.Raise(None, None)], [])
         handler.body.insert(0, locate(again, handler))
@@ -166,6 +167,34 @@ def _is_own(each: ast.stmt, shows: bool) -> bool:
     if not isinstance(each, ast.Raise) or each.exc is None:
         return False
     return getattr(each, "is_stand_in", "") in ("", *(() if shows else ("element",)))
+
+
+# ----------------------------------------------------------------------------- what is written else
+
+
+def write_raises(block: Sequence[ast.stmt]) -> Block:
+    """The statements of a block, in which each `raise` says what it raises, and each `try` has
+    handlers or a `finally`."""
+    return [_write_raise(each) for each in block]
+
+
+def _write_raise(each: Any) -> ast.stmt:
+    for handler in getattr(each, "handlers", ()):
+        for node in ast.walk(handler):
+            if isinstance(node, ast.Raise):
+                node.caught_as = handler.name  # type: ignore[attr-defined]
+    map_blocks(each, write_raises)
+    new: Any = each
+    if isinstance(each, ast.Raise) and each.exc is None:
+        new = ast.Raise(hook("take_handled"), None)
+        new.caught_as = getattr(each, "caught_as", None)
+    elif isinstance(each, ast.Raise) and each.cause is not None:
+        new = ast.Raise(hook("with_cause", *filter(None, (each.exc, each.cause))), None)
+    elif isinstance(each, ast.Try) and each.handlers and each.finalbody:
+        inner = ast.Try(each.body, each.handlers, each.orelse, [])
+        new = ast.Try([inner], [], [], each.finalbody)
+    locate_all([new], each)
+    return new  # type: ignore[no-any-return]
 
 
 # ------------------------------------------------------------------------- out of what is called
@@ -345,9 +374,9 @@ def leave_loops(block: Sequence[ast.stmt], numbers: Iterator[int]) -> Block:
 def _leave_one(each: Any, numbers: Iterator[int]) -> Block:
     if isinstance(each, ast.If):
         map_blocks(each, lambda inner: leave_loops(inner, numbers))
-    if not isinstance(each, (*LOOPS, ast.With)) or not any(map(_holds_raise, each.body)):
+    if not isinstance(each, (*LOOPS, ast.With, ast.Try)) or not _holds_raise(each):
         return [each]
-    loop: Any = _make_loop(each, numbers) if isinstance(each, ast.With) else each
+    loop: Any = each if isinstance(each, LOOPS) else _make_loop(each, numbers)
     flags = list[str]()
     loop.body = _break(loop.body, numbers, flags)
     before: Block = [assign(flag, ast.Constant(False)) for flag in flags]
@@ -360,8 +389,8 @@ def _leave_one(each: Any, numbers: Iterator[int]) -> Block:
     return [*before, loop, *after]
 
 
-def _make_loop(each: ast.With, numbers: Iterator[int]) -> ast.stmt:
-    """A `with` in a loop of one turn, that can be left."""
+def _make_loop(each: ast.With | ast.Try, numbers: Iterator[int]) -> ast.stmt:
+    """A `with` or a `try` in a loop of one turn, that can be left."""
     turn = ast.Name(f"{TURN}{next(numbers)}", ast.Store())
     loop = ast.For(turn, ast.Tuple([ast.Constant(None)], ast.Load()), [each], [], None)
     locate_all([loop], each)
@@ -385,7 +414,7 @@ def _break(block: Sequence[ast.stmt], numbers: Iterator[int], flags: list[str]) 
             left = _leave_one(each, numbers)
             found += [each] if len(left) == 1 else _break_after(left, each, numbers, flags)
         else:
-            caught = _find_caught(each)
+            caught = _find_catching(each)
             map_blocks(
                 each,
                 lambda inner, caught=caught: (  # type: ignore[misc]
@@ -407,7 +436,7 @@ def _holds_raise(each: Any) -> bool:
     """Does it raise, and not in a `try` of its own?"""
     if is_own_raise(each):
         return True
-    found, caught = list[bool](), _find_caught(each)
+    found, caught = list[bool](), _find_catching(each)
 
     def look(block: list[ast.stmt]) -> Block:
         if block is not caught:
@@ -423,6 +452,11 @@ def _find_caught(each: Any) -> Any:
     return each.body if isinstance(each, ast.Try) and each.handlers else None
 
 
+def _find_catching(each: Any) -> Any:
+    """The same; but not of one whose handlers stand already where it raises."""
+    return None if hasattr(each, "is_rewritten") else _find_caught(each)
+
+
 def is_own_raise(each: Any) -> bool:
     """Does it raise what the user says?"""
     is_new = isinstance(each, ast.Raise) and each.exc is not None and each.cause is None
@@ -436,9 +470,9 @@ def _keep(each: Any) -> ast.expr:
         return made.args[0]  # type: ignore[no-any-return]
     if is_hook(made, "take_raised"):
         return hook("take_kept", *made.args)
-    is_named = isinstance(made, ast.Call) and isinstance(made.func, (ast.Name, ast.Attribute))
-    made_by = copy.deepcopy(made.func) if is_named else ast.Constant(None)
-    return hook("keep_raised", seal(made), made_by)
+    name = getattr(each, "caught_as", None)
+    is_caught = is_hook(made, "take_handled") or (isinstance(made, ast.Name) and made.id == name)
+    return hook("keep_raised", seal(made), ast.Constant(name if is_caught else ""))
 
 
 def seal(error: ast.expr) -> ast.expr:

@@ -46,6 +46,7 @@ from lostwax.capture.flow.rewriting.raises import (
     lower_raises,
     mark_raising_calls,
     name_managers,
+    write_raises,
     write_suppress,
 )
 from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, holds_yield, mark_lists
@@ -305,7 +306,7 @@ def rewrite_function(function: Any, plan: Plan, meanings: Meanings) -> None:
     ask_for_ends(function, plan.ends)
     if plan.receives:
         receive_results(function, dict(plan.apart))
-    function.body = write_suppress(hear_raises(function.body), meanings)
+    function.body = write_suppress(hear_raises(write_raises(function.body)), meanings)
     apart = add_copies(function, dict(plan.apart))
     if apart:
         write_for_options(function, apart)

@@ -19,7 +19,7 @@ from typing import Any
 from lostwax.capture.flow.hooks import HOOKS
 from lostwax.capture.flow.rewriting import recompile
 from lostwax.capture.flow.rewriting.exits import NotRewritable
-from lostwax.capture.flow.rewriting.shadows import Shadows
+from lostwax.capture.flow.rewriting.scopes import Shadows
 
 _HEAD = """
 class Manager:

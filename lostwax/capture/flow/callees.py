@@ -27,11 +27,13 @@ from lostwax.capture.flow.lists.made import list_elements
 from lostwax.capture.flow.truths import is_open_number, make_tensor, read_truth, take_number
 from lostwax.capture.flow.written_out import integers, iteration, order
 from lostwax.capture.flow.written_out.cached_calls import call_cached, is_cached
-from lostwax.capture.flow.written_out.endings import (
-    call_until,
-    join_endings,
-    slice_iterator,
-    take_while,
+from lostwax.capture.flow.written_out.comparisons import Compared
+from lostwax.capture.flow.written_out.endings import call_until
+from lostwax.capture.flow.written_out.generators import (
+    group_values,
+    join,
+    slice_values,
+    take_values,
 )
 from lostwax.capture.python.cursors import Cursor, CycleCursor
 from lostwax.classes import SYMBOLIC
@@ -155,7 +157,11 @@ def _cycle(original: Any, values: Any, /) -> Any:
 
 
 def _take_while(function: Any, values: Any, /) -> Any:
-    return take_while(_let_see(find_callee(function)), values)
+    return take_values(_let_see(find_callee(function)), values)
+
+
+def _group(original: Any, iterable: Any, key: Any = None) -> Any:
+    return group_values(original, iterable, None if key is None else find_callee(key))
 
 
 def _make_tensor(original: Any, data: Any = None, /, *args: Any, **options: Any) -> Any:
@@ -225,6 +231,10 @@ def _let_see(function: Any) -> Any:
     return lambda *args, **options: function(*args, **options)
 
 
+def _compare_by(mycmp: Any) -> Any:
+    return partial(Compared, find_callee(mycmp))
+
+
 def _take_key(call: Callable[..., Any]) -> Callable[..., Any]:
     def call_with_key(*args: Any, key: Any = None, **options: Any) -> Any:
         key = None if key is None else find_callee(key)
@@ -258,7 +268,8 @@ _FUNCTIONS = _by_identity(
         sorted: _StandIn(_take_key(stand_ins.order_values)),
         iter: _StandIn(_iterate, takes_original=True),
         itertools.takewhile: _StandIn(_take_while),
-        itertools.islice: _StandIn(slice_iterator),
+        itertools.islice: _StandIn(slice_values),
+        itertools.groupby: _StandIn(_group, takes_original=True),
         itertools.cycle: _StandIn(_cycle, takes_original=True),
         next: _StandIn(stand_ins.take_next, takes_original=True),
         sum: _StandIn(stand_ins.add_up, takes_original=True),
@@ -274,6 +285,7 @@ _FUNCTIONS = _by_identity(
             each: _StandIn(_give_callee, takes_original=True)
             for each in (map, filter, functools.reduce)
         },
+        functools.cmp_to_key: _StandIn(_compare_by),
         functools.partial: _StandIn(_give_function, takes_original=True),
         math.gcd: _StandIn(integers.find_common_divisor),
         math.lcm: _StandIn(integers.find_common_multiple),
@@ -306,7 +318,7 @@ _SOURCES = _by_identity(
         range: _StandIn(count_items),
         itertools.count: _StandIn(count_on),
         itertools.dropwhile: _StandIn(iteration.drop_first),
-        **{each: _StandIn(join_endings) for each in (enumerate, zip, reversed)},
+        **{each: _StandIn(join) for each in (enumerate, zip, reversed)},
         **dict.fromkeys((torch.unbind, torch.split, torch.chunk), _PARTS),
     }
 )

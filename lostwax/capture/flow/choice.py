@@ -8,7 +8,7 @@ assertion. Must not know how the function is written that runs it (`rewriting/re
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import FrameType
+from types import CellType, FrameType
 from typing import Any
 
 import torch
@@ -351,7 +351,8 @@ class Choice:
                 found.append((place, merge_tails(merging, place, tails, self._where)))
                 continue
             try:
-                content = merging.merge_content(place.name, t, f)
+                is_own = type(place.holder) is CellType and is_ours(place.name)
+                content = merging.merge_content(place.name, t, f, is_own)
             except MergeConflict as error:
                 if tails is not None:
                     error.makers = find_makers(place.holder, self._frame)

@@ -47,12 +47,19 @@ from lostwax.capture.flow.truths import (
 from lostwax.capture.flow.written_out.elements import get_item, put_item
 from lostwax.capture.flow.written_out.endings import (
     check_asked,
+    find_place,
     is_over,
     list_pairs,
     passes,
     show_item,
 )
+from lostwax.capture.flow.written_out.generators import (
+    go_through,
+    write_out_left,
+    write_out_yielding,
+)
 from lostwax.capture.flow.written_out.integers import operate
+from lostwax.capture.flow.written_out.iteration import give_each
 from lostwax.capture.python.identities import is_same
 from lostwax.capture.python.one_of import OneOf, ask, check_received
 from lostwax.capture.python.raising import MayRaise, keep_raised, make_raised, seal_texts
@@ -380,12 +387,13 @@ class CaptureHooks(Hooks):
     def know(self, test: Any) -> Any:
         """A condition by which a generator goes on to yield."""
         if threads.is_capturing() and find_undecided(test) is not None:
-            raise CaptureError.here(
+            refusal = CaptureError.here(
                 "data decide whether a generator yields",
                 why="who asks it for the next value goes on at once, and cannot go both ways",
                 instead="compute the value first, y = a if c else b, and yield it in any case; or "
                 "collect the values in a list and return that",
             )
+            raise write_out_yielding(sys._getframe(1), refusal)
         return test
 
     def start(self, values: Any) -> Any:
@@ -399,7 +407,12 @@ class CaptureHooks(Hooks):
         if not threads.is_capturing():
             return Items(values)
         check_asked(values, sys._getframe(1))
-        return list_items(values)
+        items = list_items(values)
+        if type(items) is Items and not items.is_plain:
+            items.place = find_place(sys._getframe(1))
+        return items
+
+    go_through = _either(go_through, lambda given, give, _: give_each(given.pop(), give))
 
     list_pairs = _either(list_pairs, Items)
     """What a loop goes over that asks each time whether it has come to an end."""
@@ -428,11 +441,12 @@ class CaptureHooks(Hooks):
         if items.is_open or stop is False:
             return False
         if not items.is_own:
-            raise CaptureError.here(
+            refusal = CaptureError.here(
                 "a loop over an iterator is left where data say so",
                 why="eager would leave the rest of the iterator untouched",
                 instead="loop over a list, for x in list(iterator)",
             )
+            raise write_out_left(items, refusal)
         return stop
 
     def repeat(

@@ -44,6 +44,8 @@ class Items:
         """Is nothing else done when it is asked for the next one, and does nobody else hold it?"""
         self._values = iter(values)
         self._value: Any = None
+        self.place: Any = None
+        """The code in which it is gone over, and where."""
 
     @property
     def is_own(self) -> bool:

@@ -506,7 +506,7 @@ class Merging:
         return build
 
     def merge_content(
-        self, name: str, t: Content, f: Content
+        self, name: str, t: Content, f: Content, is_ours: bool = False
     ) -> Callable[[Sequence[Any]], Content]:
         """The same for what is in a container or an object, by key."""
         if len(t) != len(f) or any(
@@ -517,7 +517,7 @@ class Merging:
             instead = _CHOSEN_CONTEXT if any(map(_is_exit, (*t, *f))) else instead
             raise MergeConflict(_explain_keys(name, t, f), instead)
         builds = [
-            (key, self.merge(_name_item(name, key), a, b))
+            (key, self.merge(_name_item(name, key), a, b, is_ours))
             for (key, b), (_, a) in zip(f, t, strict=True)
         ]
         return lambda results: [(key, build(results)) for key, build in builds]
@@ -579,6 +579,8 @@ def _set_items(part: Any, content: Content) -> None:
 
 
 def _name_item(name: str, key: Any) -> str:
+    if key == "":  # of a cell, which is a variable of a function around
+        return show_name(name)
     return f"{name}.{key}" if isinstance(key, str) and name == "self" else f"{name}[{key!r}]"
 
 

@@ -7,12 +7,14 @@ appends (`rewriting/recompile.py`). Must not know how a capture works.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
 from lostwax.capture.attempt import Attempt, Retry
 from lostwax.capture.flow.merging import Makers, MergeConflict
+from lostwax.capture.flow.rewriting.exits import NotRewritable
 from lostwax.capture.flow.rewriting.names import is_of_hooks
 from lostwax.capture.flow.rewriting.picks import Pick, Place
 from lostwax.capture.flow.rewriting.recompile import (
@@ -140,6 +142,45 @@ class LoopEnds(Retry):
         return attempt._replace(plans={**plans, key: ends})
 
 
+class LoopGives(Retry):
+    """Loops over generators that have to be written out."""
+
+    def __init__(
+        self, loops: Sequence[tuple[CodeType, Place, CodeType]], refusal: CaptureError
+    ) -> None:
+        """`loops`: the function of each, where in that it stands, and the generator."""
+        self.loops, self.refusal = loops, refusal
+        super().__init__("a generator that is written out")
+
+    def amend(self, attempt: Attempt) -> Attempt | None:
+        found = {**attempt.plans}
+
+        def change(code: CodeType, **changed: Any) -> None:
+            found[key_of(code)] = found.get(key_of(code), Plan())._replace(**changed)
+
+        for code, place, generator in self.loops:
+            if code.co_name not in ITEMS and key_of(code) not in found:
+                change(code)  # it is not known yet what goes over it
+                break
+            if code.co_name not in ITEMS:
+                change(code, through=found[key_of(code)].through | {place})
+            if generator.co_name not in ITEMS:
+                change(generator, gives=True)
+        codes = [each for code, _, generator in self.loops for each in (code, generator)]
+        obstacle = _find_new_obstacle(attempt.plans, found)
+        if found == attempt.plans or obstacle or not all(map(can_have_hooks, codes)):
+            if obstacle is not None:
+                self.refusal.add_note(f"  note: the generator is not written out: {obstacle}")
+            return _fall_back(attempt, self.refusal)
+        return attempt._replace(plans=found)
+
+
+def _find_new_obstacle(before: Plans, plans: Plans) -> NotRewritable | None:
+    """Why a function cannot be changed so, of those that were not before."""
+    new = {key: plan for key, plan in plans.items() if plan != before.get(key)}
+    return next(filter(None, itertools.starmap(find_obstacle, new.items())), None)
+
+
 class OptionsAsked(Retry):
     """What a variable is has to be known, and data decide it."""
 
@@ -176,11 +217,10 @@ class RaiseLeaves(Retry):
         for code, call in self.calls:
             plan = found.get(key_of(code), Plan())
             found[key_of(code)] = plan._replace(raising_calls=plan.raising_calls | {call})
-        new = {key: plan for key, plan in found.items() if plan != attempt.plans.get(key)}
         codes = [*self.raising, *(code for code, _ in self.calls)]
-        if not new or not all(map(can_have_hooks, codes)):
+        if found == attempt.plans or not all(map(can_have_hooks, codes)):
             return None
-        if any(find_obstacle(key, plan) is not None for key, plan in new.items()):
+        if _find_new_obstacle(attempt.plans, found) is not None:
             return None
         return attempt._replace(plans=found)
 
@@ -321,7 +361,7 @@ def _find_asking(error: BaseException | None) -> FunctionKey | None:
     codes = [each.f_code for each in frames if can_have_hooks(each.f_code)]
     if not codes:
         codes = [each for each in getattr(error, "asked_by", ()) if can_have_hooks(each)]
-    while codes and codes[-1].co_name in _ITEMS:  # who has written it, not who asks for an item
+    while codes and codes[-1].co_name in ITEMS:  # who has written it, not who asks for an item
         code = codes.pop()
         owners = [i for i, each in enumerate(codes) if code in each.co_consts]
         codes = codes[: owners[-1] + 1] if owners else codes
@@ -329,7 +369,7 @@ def _find_asking(error: BaseException | None) -> FunctionKey | None:
     return key_of(asking[-1]) if asking else None
 
 
-_ITEMS = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")
+ITEMS = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")
 
 
 def _find_question(error: BaseException | None) -> BaseException | None:

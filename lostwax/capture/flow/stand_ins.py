@@ -19,6 +19,7 @@ import torch
 from lostwax.capture.flow.items import Count, read_at
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.truths import find_known, is_open_number
+from lostwax.capture.flow.written_out.comparisons import Compared, rank
 from lostwax.capture.python.cursors import Cursor, CycleCursor, Ending
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
@@ -209,6 +210,8 @@ def add_up(original: Any, values: Any, /, start: Any = 0) -> Any:
 def order_values(given: Any, /, *, key: Any = None, reverse: bool = False) -> list[Any]:
     values = list(given)
     keys = [*values] if key is None else [key(each) for each in values]
+    if any(type(each) is Compared and each.is_of_data() for each in keys):
+        keys = rank(keys)
     if not any(map(is_open_number, keys)):
         order = call(sorted, range(len(values)), key=keys.__getitem__, reverse=reverse)
         return [values[i] for i in order]

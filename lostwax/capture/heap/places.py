@@ -42,7 +42,7 @@ from lostwax.capture.heap.holders import (
 from lostwax.fake.asked_tensor import read_attributes, select_attributes
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import Seen
-from lostwax.location import is_user_code, is_user_file
+from lostwax.location import STANDING_IN, is_user_code, is_user_file
 
 Named = tuple[str, Any]
 
@@ -155,7 +155,8 @@ class Places:
         return found
 
     def open_function(self, _: str, function: FunctionType) -> Iterable[Named]:
-        if not is_user_code(function.__code__):  # it may be a decorator's
+        code = function.__code__
+        if not (is_user_code(code) or code.co_filename in STANDING_IN):  # it may be a decorator's
             return [] if "stands_for" in vars(function) else closure_variables(function)
         self._note_function(function)
         return self._open_code(function) if self._follows else ()

@@ -75,8 +75,18 @@ def kept_on_an_object(x):
     return total + sum(holder.rows)
 
 
+def one_that_counts(x):
+    counting, total = Counting(), x.sum() * 0
+    for _, i in enumerate(counting):
+        if x[i] < 0:
+            break
+        total = total + i
+    return total + counting.n
+
+
 CAPTURED = [
     over_a_product, beside_a_count, over_the_longer, until_it_is_large, read_on, kept_on_an_object,
+    one_that_counts,
 ]  # fmt: skip
 
 
@@ -109,9 +119,9 @@ def gone_on_with(x):
     return total
 
 
-def one_that_counts(x):
+def zipped_with_one_that_counts(x):
     counting, total = Counting(), x.sum() * 0
-    for _, i in enumerate(counting):
+    for _, i in zip(x, counting):
         if x[i] < 0:
             break
         total = total + i
@@ -119,5 +129,5 @@ def one_that_counts(x):
 
 
 REFUSED = [
-    read_on_within_a_zip, read_on_within_a_chain, gone_on_with, one_that_counts,
+    read_on_within_a_zip, read_on_within_a_chain, gone_on_with, zipped_with_one_that_counts,
 ]  # fmt: skip

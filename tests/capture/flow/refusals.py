@@ -426,9 +426,10 @@ def yields_in_any_case(x: Tensor) -> Any:
 @refuse("data decide whether a generator yields", "yield it in any case", yields_in_any_case)
 def yields(x: Tensor) -> Any:
     def positive() -> Iterator[Any]:
-        for t in x:
-            if t > 0:
-                yield t
+        with torch.no_grad():
+            for t in x:
+                if t > 0:
+                    yield t
 
     return sum(positive(), torch.zeros(()))
 

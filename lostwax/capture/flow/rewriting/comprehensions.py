@@ -16,8 +16,7 @@ import torch
 
 from lostwax.capture.flow.rewriting.exits import assign, hook, load, locate, locate_all, map_blocks
 from lostwax.capture.flow.rewriting.names import GENERATOR, ITEM, ITEMS, PART, TRUTH
-from lostwax.capture.flow.rewriting.scopes import COMPREHENSIONS, find_stored
-from lostwax.capture.flow.rewriting.shadows import Meanings
+from lostwax.capture.flow.rewriting.scopes import COMPREHENSIONS, Meanings, find_stored
 
 Block = list[ast.stmt]
 QUESTIONS = (any, all)
@@ -57,11 +56,34 @@ class ComprehensionLowering:
         if isinstance(node, ast.Starred):
             node.value = self._make_list(self._make_generator(node.value))
         elif isinstance(node, ast.For):
+            is_through = hasattr(node.iter, "is_through")
             node.iter = self._make_generator(node.iter)
+            for each in (node.iter, *getattr(node.iter, "args", ())) if is_through else ():
+                if isinstance(each, ast.GeneratorExp):
+                    self._go_through(each, None)
+        elif isinstance(node, COMPREHENSIONS) and hasattr(node, "is_through"):
+            self._go_through(node, None)
         elif isinstance(node, ast.Call) and node.args and (function := self._find(node)):
             node.args[0] = self._make_generator(node.args[0])
+            if hasattr(node, "is_through") and function in (*_TAKES_ALL, *QUESTIONS):
+                node.args[0] = self._go_through(node.args[0], function)
             if function in _TAKES_ALL and self.find_use(node) is None:
                 node.args[0] = self._make_list(node.args[0])
+
+    def _go_through(self, values: Any, function: Any) -> Any:
+        """Let it be a loop, as it may go over a generator that is written out; of what a function
+        is given, a list."""
+        made = values
+        if not isinstance(values, COMPREHENSIONS):
+            name = self._taking.name(ITEM)
+            every = ast.comprehension(ast.Name(name, ast.Store()), values, [], 0)
+            made = ast.GeneratorExp(load(name), [every])
+            locate_all([made], values)
+        if isinstance(made, ast.GeneratorExp) and function in _TAKES_ALL:
+            made = locate(ast.ListComp(made.elt, made.generators), made)
+        for each in (made, *(generator.iter for generator in made.generators)):
+            each.is_through = True
+        return made
 
     def _make_list(self, values: Any) -> Any:
         if not isinstance(values, ast.GeneratorExp):
@@ -137,7 +159,7 @@ class ComprehensionLowering:
         found = self._taking.name(PART)
         first = values.generators[0]
         first.iter = self._taking.take(first.iter, out)
-        if start:
+        if not all(map(_is_literal, start)):
             first.iter = self._taking.keep(first.iter, out)
         begin = [self._taking.take(each, out) for each in start]
         if not begin and function is not next:
@@ -207,6 +229,8 @@ class ComprehensionLowering:
         """Is there a decision in a comprehension?"""
         if not (can_be_loop(each) or _can_be_function(each)):
             return self._taking.decides(each.generators[0].iter)
+        if hasattr(each, "is_through"):
+            return True
         is_list = isinstance(each, ast.ListComp)
         counts = is_list and any(self._counts(g.iter) for g in each.generators)
         is_any = any(map(self._taking.decides, ast.iter_child_nodes(each)))
@@ -251,6 +275,8 @@ class ComprehensionLowering:
         values = self._taking.take(first.iter, out)
         name, given = self._taking.name(GENERATOR), self._taking.name(ITEM)
         first.iter = load(given)
+        if hasattr(each, "is_through"):
+            first.iter.is_through = True
         body: Block = [ast.Expr(ast.Yield(each.elt))]
         for generator in reversed(each.generators):
             for test in reversed(generator.ifs):
@@ -311,6 +337,10 @@ def _can_be_function(each: Any) -> bool:
         return False
     sets = any(isinstance(node, ast.NamedExpr) for node in ast.walk(each))
     return not (sets or holds_wait(each))
+
+
+def _is_literal(each: ast.expr) -> bool:
+    return isinstance(each.operand if isinstance(each, ast.UnaryOp) else each, ast.Constant)
 
 
 def _has_filters(each: Any) -> bool:

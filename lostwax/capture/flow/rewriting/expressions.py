@@ -41,8 +41,13 @@ from lostwax.capture.flow.rewriting.picks import (
     put_index,
     write_for_each,
 )
-from lostwax.capture.flow.rewriting.scopes import COMPREHENSIONS, SCOPES, find_stored
-from lostwax.capture.flow.rewriting.shadows import UNKNOWN, Meanings
+from lostwax.capture.flow.rewriting.scopes import (
+    COMPREHENSIONS,
+    SCOPES,
+    UNKNOWN,
+    Meanings,
+    find_stored,
+)
 
 Block = list[ast.stmt]
 Reads = tuple[tuple[str, ...], ...]

@@ -25,6 +25,14 @@ GENERATOR = "generator "
 OVER, GOES_ON, ASKED = "what is gone over ", "goes on ", "is asked "
 """So begin the names of those that hold what a loop goes over that may not run; whether it goes on,
 and whether it has to be asked."""
+MOVED = "lines "
+"""The names of functions into which a block is moved begin so."""
+GIVE, GIVEN, LASTING, RETURNED = (
+    "give to", "variables given", "variables given at last", "handed back "
+)  # fmt: skip
+"""The arguments of a function that gives what a generator yields (the third, where something is
+done when the generator ends); so begin the names of those that
+tell whether a loop over one was left by a `return`, and hold what that returns."""
 _OF_HOOKS = ("choice ", "loop ", "over ", "error ", "given ", "lines ")
 _SHOWN = {PART: "the value of the expression", ITEMS: "what the comprehension makes"}
 

@@ -63,8 +63,7 @@ from lostwax.capture.flow.rewriting.names import (
     TURN,
 )
 from lostwax.capture.flow.rewriting.picks import Place, place_of
-from lostwax.capture.flow.rewriting.scopes import SCOPES, walk_own
-from lostwax.capture.flow.rewriting.shadows import Meanings
+from lostwax.capture.flow.rewriting.scopes import SCOPES, Meanings, walk_own
 
 Block = list[ast.stmt]
 

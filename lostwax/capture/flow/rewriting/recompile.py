@@ -23,8 +23,9 @@ from lostwax.cache import cached
 from lostwax.capture.flow.rewriting.appends import append_in_place, ask_for_ends, guard_loops
 from lostwax.capture.flow.rewriting.exits import HOOKS, NotRewritable, assign, locate, lower_exits
 from lostwax.capture.flow.rewriting.expressions import take_apart
+from lostwax.capture.flow.rewriting.giving import move_bodies, write_out
 from lostwax.capture.flow.rewriting.liveness import note_live
-from lostwax.capture.flow.rewriting.names import GENERATOR
+from lostwax.capture.flow.rewriting.names import GENERATOR, MOVED
 from lostwax.capture.flow.rewriting.options import (
     add_copies,
     hand_back_results,
@@ -49,9 +50,15 @@ from lostwax.capture.flow.rewriting.raises import (
     write_raises,
     write_suppress,
 )
-from lostwax.capture.flow.rewriting.regions import MOVED, add_hooks, holds_yield, mark_lists
-from lostwax.capture.flow.rewriting.scopes import SCOPES, walk_own
-from lostwax.capture.flow.rewriting.shadows import Meanings, Shadows
+from lostwax.capture.flow.rewriting.regions import add_hooks, holds_yield, mark_lists
+from lostwax.capture.flow.rewriting.scopes import (
+    COMPREHENSIONS,
+    SCOPES,
+    Meanings,
+    Names,
+    Shadows,
+    walk_own,
+)
 from lostwax.capture.python.identities import ask_identities
 from lostwax.capture.python.replaced_text import compile_tree, name_calls
 from lostwax.collector import list_functions
@@ -83,6 +90,10 @@ class Plan(NamedTuple):
     """What loops go over of which data decide where it ends."""
     named_calls: frozenset[Place] = frozenset()
     """The calls whose results get a variable for that."""
+    gives: bool = False
+    """Is it a generator that is to be written out?"""
+    through: frozenset[Place] = frozenset()
+    """What loops go over of which generators are written out."""
     raises: bool = False
     """Does it give back what it raises?"""
     raising_calls: frozenset[tuple[Place, int]] = frozenset()
@@ -291,19 +302,36 @@ def rewrite_function(function: Any, plan: Plan, meanings: Meanings) -> None:
     """Rewrite the tree of a function, in which names mean this."""
     if isinstance(function, ast.AsyncFunctionDef):
         raise NotRewritable("it is a coroutine")
+    given = write_out(function, bool(plan.through)) if plan.gives else None
     own = list(walk_own(function))
     outside = frozenset(name for node in own if isinstance(node, ast.Global) for name in node.names)
     append_in_place(function)
     mark_elements(function, dict(plan.picks))
     for place in plan.stores:
         find_stored_element(function, place).is_put = True
-    for each in own if plan.named_calls else ():
-        if isinstance(each, ast.Call) and place_of(each) in plan.named_calls:
-            each.is_named = True  # type: ignore[attr-defined]
+    for node in own if plan.named_calls or plan.through else ():
+        at = place_of(node) if isinstance(node, (ast.Call, *COMPREHENSIONS)) else None
+        if at in plan.named_calls:
+            node.is_named = True  # type: ignore[attr-defined]
+        if at in plan.through or (plan.through and isinstance(node, ast.GeneratorExp)):
+            node.is_through = True  # type: ignore[attr-defined]
     mark_raising_calls(function, dict(sorted(plan.raising_calls)))
     for each in take_apart(function, meanings):
-        rewrite_function(each, Plan(), meanings)
+        rewrite_function(each, Plan(gives=bool(plan.through)), meanings)
     ask_for_ends(function, plan.ends)
+    bodies = move_bodies(function, plan.through, outside)
+    if bodies and (plan.raises or plan.raising_calls):
+        raise NotRewritable("a loop in it goes over a generator, and data raise exceptions")
+    for each in (*bodies, function):
+        _lower(each, plan, meanings, outside)
+    if given is not None:
+        rewrite_function(given, plan._replace(gives=False), meanings)
+        has_text = ast.get_docstring(function, clean=False) is not None
+        function.body.insert(has_text, given)
+
+
+def _lower(function: ast.FunctionDef, plan: Plan, meanings: Meanings, outside: Names) -> None:
+    """… whose expressions are taken apart."""
     if plan.receives:
         receive_results(function, dict(plan.apart))
     function.body = write_suppress(hear_raises(write_raises(function.body)), meanings)

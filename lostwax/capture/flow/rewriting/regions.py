@@ -25,7 +25,7 @@ from lostwax.capture.flow.rewriting.exits import (
     locate,
 )
 from lostwax.capture.flow.rewriting.liveness import find_nonlocal
-from lostwax.capture.flow.rewriting.names import ITEMS
+from lostwax.capture.flow.rewriting.names import ITEMS, MOVED
 from lostwax.capture.flow.rewriting.scopes import FUNCTIONS, NONE, Names, find_loads, find_stored
 
 
@@ -88,7 +88,7 @@ class _Hooking:
         names = find_stored(block, self.outside)
         self.moved |= set(names)
         for each in block:
-            _spell_super(each, self._first)
+            spell_super(each, self._first)
         body = self.go_through(block)
         # Every name that its hooks set is the outer function's.
         own = sorted(set(find_stored(body)) - self.outside)
@@ -331,8 +331,6 @@ _HOLDING = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)
 
 
 _DEEPEST = 10
-MOVED = "lines "
-"""The names of functions into which a block is moved begin so."""
 
 
 def _no_arguments() -> ast.arguments:
@@ -346,7 +344,7 @@ def _has_blocks(each: ast.stmt) -> bool:
     )
 
 
-def _spell_super(node: ast.AST, first: str | None) -> None:
+def spell_super(node: ast.AST, first: str | None) -> None:
     """Write `super()` as it is meant: in another function it would not be known."""
     for each in ast.walk(node):
         is_super = isinstance(each, ast.Call) and isinstance(each.func, ast.Name)

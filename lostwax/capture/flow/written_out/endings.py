@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from lostwax.capture.flow.items import (
     list_items,
 )
 from lostwax.capture.flow.retry import LoopEnds
+from lostwax.capture.flow.rewriting.picks import Place
 from lostwax.capture.flow.truths import combine, is_open_number, negate, read_truth, take_number
 from lostwax.capture.python.cursors import Ending
 from lostwax.errors import CaptureError
@@ -82,6 +83,11 @@ def take_part(values: Any, start: Any, stop: Any) -> Ending:
     return Ending(type(values), values, _end_at(stop), 0 if start is None else start)
 
 
+def take_group(values: list[Any], start: Any, stop: Any) -> Ending:
+    """An iterator over `values[start:stop]`."""
+    return Ending(itertools.islice, values, _end_at(stop), start)
+
+
 def _from_begin(bound: Any, count: int) -> Any:
     number = take_number(bound) if is_open_number(bound) else bound
     if isinstance(number, int):
@@ -133,9 +139,13 @@ def is_from_first(ending: Ending) -> bool:
 def check_asked(values: Any, frame: FrameType) -> None:
     """A loop goes over values: one that does not ask for the end is to do so."""
     if type(values) is Ending:
-        positions = [*frame.f_code.co_positions()][frame.f_lasti // 2]
-        line, last, column, end = positions
-        raise LoopEnds(frame.f_code, (line, column, last, end), refuse(values))
+        raise LoopEnds(*find_place(frame), refuse(values))
+
+
+def find_place(frame: FrameType) -> tuple[CodeType, Place]:
+    """What a frame runs, and where it is in it."""
+    line, last, column, end = [*frame.f_code.co_positions()][frame.f_lasti // 2]
+    return frame.f_code, (line, column, last, end)  # type: ignore[return-value]
 
 
 def list_pairs(values: Any) -> Any:

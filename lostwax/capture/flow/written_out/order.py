@@ -1,5 +1,5 @@
-"""Functions that look for a place in an order which data decide: `bisect`, `heapq.nlargest`,
-`functools.cmp_to_key`. Must not know of hooks.
+"""Functions that look for a place in an order which data decide: `bisect`, `heapq.nlargest`.
+Must not know of hooks.
 """
 
 from __future__ import annotations

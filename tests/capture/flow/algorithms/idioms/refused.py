@@ -7,14 +7,6 @@ REFUSED_IDIOMS: dict[str, str] = {
         "most_common_word frequency_penalty pooled bits_as_text distinct_words".split(),
         "a concrete integer is needed",
     ),
-    **dict.fromkeys("runs_by_groupby sorted_by_a_comparison".split(), "cannot decide"),
-    **dict.fromkeys(
-        (
-            "GeneratorOfStages take_from_an_endless_generator first_that_is_positive "
-            "descend_with_a_progress_bar "
-        ).split(),
-        "a loop over an iterator is left where data say so",
-    ),
     **dict.fromkeys(
         (
             "key_that_is_set_once setdefault_on_one_side least_recently_used "

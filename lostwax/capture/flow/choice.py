@@ -107,6 +107,8 @@ class Choice:
         self._own = OwnContainers(frame, self._find_around(), is_of_hooks)
         self._unread: list[set[int]] = []
         """The containers that nobody reads any more, for each side that has ended."""
+        self._alone: list[set[int]] = []
+        """What nobody has but the caller, once the function returns it."""
         self._before = read_variables(frame)
         self._heap = look_at(tracer, self._before)
         self._outcomes: dict[bool, Outcome] = {}
@@ -140,7 +142,8 @@ class Choice:
     # ------------------------------------------------------------------------- called by the code
 
     def give(self, name: str) -> Any:
-        return self._given.get(name, KEPT)
+        """What a variable is to be now; it is asked once, and nothing else holds it then."""
+        return self._given.pop(name, KEPT)
 
     def fail(self, error: BaseException) -> None:
         """The side has raised."""
@@ -176,7 +179,7 @@ class Choice:
         if is_over:
             let_go(self)
         else:
-            self._own.begin()
+            self._own.begin(self._given.values())
         return is_over
 
     def _end(self) -> bool:
@@ -207,6 +210,7 @@ class Choice:
     def _end_side(self) -> None:
         side, scope = self.side, self._scope
         self._unread.append(self._own.list_unread({*self._site.live}))
+        self._alone.append(self._own.list_alone(RESULT))
         variables = read_variables(self._frame)
         with self._recording:
             scope.collect_writes()
@@ -288,6 +292,7 @@ class Choice:
         merging = Merging(
             self._tracer, self._heap, true, false, not self._is_size, is_guard, OptionsAsked
         )
+        merging.alone = set.intersection(*self._alone)
         variable = None
         try:
             variables = dict[str, Build]()
@@ -337,7 +342,7 @@ class Choice:
     def _plan_places(self, merging: Merging) -> list[Any]:
         true, false = merging.true.changes, merging.false.changes
         found = []
-        unread = set.intersection(*self._unread)
+        unread = set.intersection(*self._unread) | merging.replaced
         for key in {**true, **false}:
             place = false.get(key) or true[key]
             if id(place.holder) in unread and not place.is_lasting:

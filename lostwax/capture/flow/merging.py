@@ -167,6 +167,11 @@ class Outcome:
         found |= tracer.sharing.attributes.find_names(tensor)
         return found.union(dict(list_attributes(tensor)), self.find_attributes(tensor))
 
+    def read(self, holder: Any) -> Content:
+        """What was in a container when the way ended."""
+        place = self.changes.get(id(holder))
+        return items(holder) if place is None else place.after
+
     def make(self, function: Callable[[], Any]) -> Any:
         """Compute something more where the way ends."""
         with self.scope.resume():
@@ -218,6 +223,9 @@ class Merging:
         self.types_of = _Types(tracer, true, false)
         self.kept: list[tuple[Root, Outcome, Build]] = []
         """Whose memory results show in eager, beside their own, on which way."""
+        self.alone, self.replaced = set[int](), set[int]()
+        """The objects from before that are to be returned, and that nobody else has, by identity;
+        those of them in whose places others are now."""
         self._fillings = {side: Filling(tracer, heap.knows) for side in (true, false)}
         self._found: dict[tuple[int, int], Build] = {}
         self._partners: tuple[dict[int, Any], dict[int, Any]] = {}, {}
@@ -460,10 +468,8 @@ class Merging:
             return lambda _: f
         if isinstance(t, tuple):
             return self._merge_tuples(name, t, f)
-        if self._heap.knows(t) or self._heap.knows(f):
-            raise MergeConflict(f"{name} is another object on the True side than on the False side")
         mine, theirs = parts(t), parts(f)
-        kept, into = (t, mine) if self._fillings[self.false].has_made(f) else (f, theirs)
+        kept, into = (t, mine) if self._gives_way(name, t, f) else (f, theirs)
         if isinstance(t, UnknownElements):
             raise MergeConflict(
                 f"{name.rpartition('[')[0]} is a list to which a loop has appended, and each side "
@@ -475,7 +481,7 @@ class Merging:
                 f"{name} is a {type(t).__name__}, of which we do not know what is in it"
             )
         contents = [
-            self.merge_content(name, items(one), items(other))
+            self.merge_content(name, self.true.read(one), self.false.read(other))
             for one, other in zip(mine, theirs, strict=True)
         ]
 
@@ -485,6 +491,16 @@ class Merging:
             return kept
 
         return build
+
+    def _gives_way(self, name: str, t: Any, f: Any) -> bool:
+        """Of two objects, is it the False side's that nobody keeps? One from before gives way to
+        one that the other side has made, if nobody can tell."""
+        old = [each for each in (t, f) if self._heap.knows(each)]
+        whole = {id(part) for each in old for part in (each, *parts(each))}
+        if len(old) == 2 or not whole <= self.alone:
+            raise MergeConflict(f"{name} is another object on the True side than on the False side")
+        self.replaced |= whole
+        return self._fillings[self.false].has_made(f) or any(each is f for each in old)
 
     def _merge_tuples(self, name: str, t: Any, f: Any) -> Build:
         if len(t) != len(f):

@@ -446,3 +446,77 @@ def the_least_of_a_loop(x: Tensor) -> Any:
         best = min(best, loss)  # type: ignore[assignment,type-var]
         x = x / 2
     return best, x
+
+
+# ------------------------------------------------------------------------------- exits of one kind
+
+
+class Found:
+    def __init__(self, value: Tensor, count: int) -> None:
+        self.value, self.count, self.values = value, count, [value]
+
+
+@results
+def one_of_many_exits(x: Tensor) -> Any:
+    def solve(x: Tensor) -> Found:
+        for step in range(20):
+            if x.norm() < 1:
+                return Found(x, step)
+            x = x / 1.5
+        return Found(x, -1)
+
+    found = solve(x)
+    found.count += 1
+    found.values[0] = found.values[0] + 1
+    return found.value, found.count, found.values
+
+
+@results
+def a_dict_at_many_exits(x: Tensor) -> Any:
+    for step in range(12):
+        if x.norm() < 1:
+            return {"x": x, "steps": step}
+        x = x / 1.5
+    return {"x": x, "steps": -1}
+
+
+def exits_that_somebody_keeps(x: Tensor) -> Any:
+    kept = list[Found]()
+
+    def solve(x: Tensor) -> Found:
+        for step in range(3):
+            found = Found(x, step)
+            kept.append(found)
+            if x.norm() < 1:
+                return found
+            x = x / 1.5
+        return Found(x, -1)
+
+    found = solve(x)
+    found.count += 10
+    return [each.count for each in kept[:1]], found.count
+
+
+@results
+def its_attributes_are_seen(x: Tensor) -> Any:
+    found = Found(x, 1)
+    seen = found.__dict__
+    for each in x:
+        if each > 0:
+            found = Found(each * x, found.count + 1)
+        else:
+            found.count += 5
+    return found.value, seen["count"], found.count
+
+
+@results
+def goes_to_another_name(x: Tensor) -> Any:
+    found, last = Found(x, 1), None
+    for each in x:
+        if each > 0:
+            last, found = found, Found(each * x, found.count + 1)
+        else:
+            found.count += 5
+    if last is not None:
+        last.count = 100
+    return found.count, 0 if last is None else last.count

@@ -13,8 +13,8 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 import lostwax
-from lostwax.errors import DataDependentError, InputTypeError
-from tests.capture.flow.results import PROGRAMS, Record
+from lostwax.errors import CaptureError, DataDependentError, InputTypeError
+from tests.capture.flow.results import PROGRAMS, Record, exits_that_somebody_keeps
 
 INPUTS = [
     torch.tensor(each)
@@ -115,3 +115,8 @@ def test_such_a_program_is_not_captured_again() -> None:
     module = lostwax.export(best, (INPUTS[0],)).module()
     with pytest.raises(DataDependentError, match="one thing or another, and it is captured again"):
         lostwax.export(module, (INPUTS[0],))
+
+
+def test_exits_that_somebody_else_keeps_stay_what_they_are() -> None:
+    with pytest.raises(CaptureError, match="kept has 1 elements"):
+        lostwax.export(exits_that_somebody_keeps, (INPUTS[0],))

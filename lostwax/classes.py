@@ -5,7 +5,7 @@ They are asked by `in`, of the class itself: torch's classes are slow to be aske
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -33,6 +33,16 @@ class StandsFor:
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return self._lw_class()
+
+
+class HasState(StandsFor):
+    """One of which all that may change is in a list."""
+
+    __slots__ = ("state",)
+
+    def _lw_held(self) -> Sequence[Any]:
+        """What it holds beside that."""
+        return ()
 
 
 def show_class(value: Any) -> type:

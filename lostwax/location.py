@@ -302,6 +302,11 @@ def find_raised(error: BaseException) -> tuple[str, int] | None:
     return found
 
 
+def can_have_hooks(code: CodeType) -> bool:
+    """Is it code of the user's, or of what stands in for other functions?"""
+    return is_user_code(code) or code.co_filename in STANDING_IN
+
+
 def is_own_file(file: str) -> bool:
     return file.startswith(_HOUSE)
 

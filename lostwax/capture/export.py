@@ -693,7 +693,7 @@ _PARAMETER, _BUFFER = InputKind.PARAMETER, InputKind.BUFFER
 def flatten_result(out: Any) -> tuple[list[Any], pytree.TreeSpec]:
     """The leaves of what the module returns; lists that hooks have made are lists."""
     outputs, spec = pytree.tree_flatten(out)
-    if any(isinstance(each, list) for each in outputs):
+    if any(isinstance(each, (list, dict, set)) for each in outputs):
         from lostwax.capture.flow.lists.growing import make_plain
 
         return pytree.tree_flatten(make_plain(out))

@@ -13,6 +13,7 @@ import itertools
 import math
 import operator
 import sys
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -22,9 +23,17 @@ import torch
 
 from lostwax.capture.flow import stand_ins
 from lostwax.capture.flow.items import Count, count_items, count_on, slice_items
+from lostwax.capture.flow.keys.keyed import KINDS, ask_for_open
+from lostwax.capture.flow.keys.sets import are_open, make_of_open
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.lists.made import list_elements
-from lostwax.capture.flow.truths import is_open_number, make_tensor, read_truth, take_number
+from lostwax.capture.flow.truths import (
+    OpenLength,
+    is_open_number,
+    make_tensor,
+    read_truth,
+    take_number,
+)
 from lostwax.capture.flow.written_out import integers, iteration, order
 from lostwax.capture.flow.written_out.cached_calls import call_cached, is_cached
 from lostwax.capture.flow.written_out.comparisons import Compared
@@ -93,6 +102,8 @@ def _find_row(
         if row is None or row.takes_original:
             return row
         return row._replace(call=partial(row.call, function.__self__))
+    if kind in _METHODS and type(function.__self__) in (set, *KINDS):
+        return _OF_DICTS if function.__name__ in _CHANGING else None
     original = function
     if kind is FunctionType:  # a capture may have one in its place
         original = vars(function).get("stands_for", function)
@@ -109,7 +120,7 @@ def _read(call: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
 
 def _count(values: Any, /) -> Any:
     """`len`, which is a symbolic number where data decide how long a tensor is."""
-    if isinstance(values, ListOfUnknownLength):
+    if isinstance(values, OpenLength):
         return values.count_elements()
     if isinstance(values, Count):
         return torch.sym_max(values.length, 0)
@@ -128,6 +139,13 @@ def _make_range(original: Any, /, *args: Any) -> Any:
     """`range` of numbers that data decide."""
     found = count_items(original, *args) if any(map(is_open_number, args)) else None
     return found if isinstance(found, Count) else original(*args)
+
+
+def _call_of_dict(method: Any, /, *args: Any, **options: Any) -> Any:
+    """A method that changes a dict or set: Python wants to know the keys that it is given."""
+    if args and (is_open_number(args[0]) or are_open(args[0])):
+        ask_for_open(method.__self__, sys._getframe(1))
+    return method(*args, **options)
 
 
 def _iterate(original: Any, values: Any, /, *args: Any) -> Any:
@@ -276,6 +294,7 @@ _FUNCTIONS = _by_identity(
         len: _StandIn(_count),
         torch.tensor: _StandIn(_make_tensor, takes_original=True),
         list: _StandIn(_copy, takes_original=True),
+        **dict.fromkeys((set, Counter, dict), _StandIn(make_of_open, takes_original=True)),
         range: _StandIn(_make_range, takes_original=True),
         locals: _StandIn(_list_variables),
         **dict.fromkeys((vars, dir), _StandIn(_list_own, takes_original=True)),
@@ -307,6 +326,8 @@ _METHODS_OF_TENSORS = {
     "is_nonzero": _StandIn(stand_ins.is_nonzero, is_truth=True),
     "__bool__": _StandIn(stand_ins.is_nonzero, is_truth=True),
 }
+_CHANGING = frozenset(("add", "discard", "remove", "update", "setdefault", "pop", "move_to_end"))
+_OF_DICTS = _StandIn(_call_of_dict, takes_original=True)
 _METHODS_OF_LISTS = {
     "sort": _StandIn(_take_key(stand_ins.order_list)),
     "index": _StandIn(stand_ins.find_place),

@@ -359,7 +359,7 @@ class Choice:
                 is_own = type(place.holder) is CellType and is_ours(place.name)
                 content = merging.merge_content(place.name, t, f, is_own)
             except MergeConflict as error:
-                if tails is not None:
+                if tails is not None or isinstance(place.holder, (dict, set)):
                     error.makers = find_makers(place.holder, self._frame)
                 if isinstance(place.holder, ResultCache):
                     error.instead = CALL_BEFORE

@@ -17,6 +17,8 @@ from lostwax.capture.flow.callees import copy_for_torch, find_callee, find_sourc
 from lostwax.capture.flow.choice import Choice
 from lostwax.capture.flow.elements import IndexedByData
 from lostwax.capture.flow.items import Items, list_items, list_values
+from lostwax.capture.flow.keys.keyed import as_list
+from lostwax.capture.flow.keys.sets import make_new, make_open, makes_new
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.lists.made import cut_elements, repeat_elements
 from lostwax.capture.flow.lists.queues import QueueOfUnknownLength
@@ -44,7 +46,7 @@ from lostwax.capture.flow.truths import (
     read_truth,
     take_number,
 )
-from lostwax.capture.flow.written_out.elements import get_item, put_item
+from lostwax.capture.flow.written_out.elements import add_item, get_item, put_item
 from lostwax.capture.flow.written_out.endings import (
     check_asked,
     find_place,
@@ -179,9 +181,15 @@ class CaptureHooks(Hooks):
     def _call_on_values(self, function: Any, /, *args: Any, **options: Any) -> Any:
         return self.callee(function)(*map(list_values, args), **options)
 
-    def list_maker(self, function: Any) -> Any:
-        """The same where a loop will append to what is returned, if it is a new list."""
-        is_list = function in (list, deque) and threads.is_capturing()
+    def maker(self, function: Any, is_dict: bool) -> Any:
+        """The same where a loop will append to what is returned, or data will change its keys, if
+        it is a new list, or a new dict or set."""
+        if not threads.is_capturing():
+            return function
+        if is_dict:
+            made = self.callee(function)
+            return partial(make_new, made) if makes_new(function) else made
+        is_list = function in (list, deque)
         return partial(self._make_list, function) if is_list else self.callee(function)
 
     def _make_list(self, kind: Any, *args: Any, **options: Any) -> Any:
@@ -344,6 +352,7 @@ class CaptureHooks(Hooks):
 
     operate = staticmethod(operate)
 
+    add_item = staticmethod(add_item)
     put_item = staticmethod(put_item)
     get_item = staticmethod(get_item)
 
@@ -366,8 +375,13 @@ class CaptureHooks(Hooks):
             return values
         return ListOfUnknownLength(values)
 
+    def make_dict(self, values: Any) -> Any:
+        """A dict or a set to which data will give keys."""
+        return make_open(values) if threads.is_capturing() else values
+
     def spread(self, values: list[Any], more: Any) -> list[Any]:
         """`[*values, *more]`, of a list that nobody else has."""
+        more = as_list(more)
         if isinstance(more, ListOfUnknownLength) and not isinstance(values, ListOfUnknownLength):
             values = ListOfUnknownLength(values)
         values += more

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from lostwax.capture import threads
+from lostwax.capture.flow.keys.keyed import DictView, Keyed, OpenDict, as_list
 from lostwax.capture.flow.lists.columns import join_elements
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.truths import UNSET, find_known, is_open_number, take_number
@@ -293,9 +294,12 @@ def find_open(values: Any) -> Elements | None:
         return values
     if isinstance(values, Count):
         return Elements(values.length, lambda at: values.start + at * values.step)
+    held = values.held if isinstance(values, DictView) else values
+    values = as_list(values)
     if isinstance(values, ListOfUnknownLength):
         span = values.find_span()
-        return None if span is None else Elements(span.length, _take_unchanged(values, span.take))
+        held = held.state if isinstance(held, Keyed) else held
+        return None if span is None else Elements(span.length, _take_unchanged(held, span.take))
     if type(values) is FakeTensor and values.ndim and is_open_number(values.shape[0]):
         return Elements(values.shape[0], lambda at: values[at])
     return None
@@ -352,6 +356,7 @@ def list_values(part: Any) -> Any:
 
 _PLAIN: tuple[Any, ...] = (
     *(list, tuple, range, dict, set, frozenset, str, torch.Size, OrderedDict, ListOfUnknownLength),
+    *(OpenDict, DictView),
     *(type({}.items()), type({}.keys()), type({}.values())),
     *(nn.ModuleList, nn.ModuleDict, nn.Sequential, nn.ParameterList),
 )

@@ -52,7 +52,8 @@ NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 """What a variable of ours has before it is set."""
 
 
-Makers = Sequence[tuple[CodeType, list[str]]]
+Makers = Sequence[tuple[CodeType, str, list[str]]]
+"""Functions, what they make (the field of a plan), and their variables that are this."""
 Path = tuple[Any, ...]
 """Where a value is: the variable or the place, and the keys in it."""
 

@@ -25,6 +25,7 @@ from lostwax.capture.control.while_loop import append_while
 from lostwax.capture.flow import open_regions
 from lostwax.capture.flow.choice import goes_on, let_go, read_variables
 from lostwax.capture.flow.items import OPEN
+from lostwax.capture.flow.keys.keyed import ask_for_open
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.lists.growth import (
     Growth,
@@ -346,7 +347,7 @@ class WhileRecorder:
             if is_longer(place):
                 self._grow(key, place, outcome)
                 continue
-            pairs = self._pair(place.name, place.before, place.after)
+            pairs = self._pair(place.name, place.before, place.after, place.holder)
             for k, before, after in pairs:
                 if before is not after and not is_same_number(before, after):
                     refuse_numbers(place, k, (before, after), self._where)
@@ -508,15 +509,14 @@ class WhileRecorder:
         for k, a, b in self._pair(name, items(before), items(after)):
             self._compare((*path, k), f"{name}[{k!r}]", a, b, found)
 
-    def _pair(self, name: str, before: Any, after: Any) -> list[tuple[Any, Any, Any]]:
-        if [k for k, _ in before] != [k for k, _ in after]:
-            keys = [k for k in dict(before).keys() ^ dict(after).keys() if isinstance(k, str)]
-            if keys:
-                raise self._refuse(f"{keys[0]} of {name} is set or deleted")
-            raise self._refuse(
-                f"{name} has {len(before)} elements at first, and {len(after)} later"
-            )
-        return [(k, a, b) for (k, a), (_, b) in zip(before, after, strict=True)]
+    def _pair(self, name: str, before: Any, after: Any, of: Any = None) -> list[tuple[Any, ...]]:
+        if [k for k, _ in before] == [k for k, _ in after]:
+            return [(k, a, b) for (k, a), (_, b) in zip(before, after, strict=True)]
+        keys = [k for k in dict(before).keys() ^ dict(after).keys() if isinstance(k, str)]
+        what = f"{name} has {len(before)} elements at first, and {len(after)} later"
+        refusal = self._refuse(f"{keys[0]} of {name} is set or deleted" if keys else what)
+        ask_for_open(of, self._frame, refusal)
+        raise refusal
 
     def _demand_once(self, why: str, instead: str) -> None:
         """What is read after the loop is set in it alone: the body has to run."""

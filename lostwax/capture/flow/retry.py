@@ -27,7 +27,6 @@ from lostwax.capture.flow.rewriting.recompile import (
     picks_element,
     stores_element,
 )
-from lostwax.capture.flow.stand_ins import can_have_hooks
 from lostwax.capture.python.one_of import Holders
 from lostwax.errors import (
     CaptureError,
@@ -35,7 +34,7 @@ from lostwax.errors import (
     ContradictionError,
     DataDependentError,
 )
-from lostwax.location import Location, find_tracebacks, is_user_code
+from lostwax.location import Location, can_have_hooks, find_tracebacks, is_user_code
 
 
 class SizeBranch(Retry):
@@ -86,6 +85,9 @@ class BranchesDiffer(Retry):
 
     def amend(self, attempt: Attempt) -> Attempt | None:
         plans, key = attempt.plans, key_of(self.code)
+        if key not in plans:  # an expression of one that has hooks
+            self.refusal = self.why.refuse(self.where)
+            return _fall_back(attempt, self.refusal)
         before = plans[key].extended
         extended = plans[key]._replace(extended=before | {self.at})
         obstacle = find_obstacle(key, extended)
@@ -225,6 +227,20 @@ class RaiseLeaves(Retry):
         return attempt._replace(plans=found)
 
 
+class DictChanges(Retry):
+    """Data decide which keys a dict or a set has: it has to be made as one that knows of that."""
+
+    def __init__(self, makers: Makers, refusal: BaseException) -> None:
+        self.makers, self.refusal = makers, refusal
+        super().__init__("data decide the keys of a dict")
+
+    def amend(self, attempt: Attempt) -> Attempt | None:
+        found = _make_lists(attempt.plans, self.makers)
+        if found == attempt.plans:
+            return _fall_back(attempt, self.refusal)
+        return attempt._replace(plans=found)
+
+
 class ListGrows(Retry):
     """A loop appends to lists that are variables of functions which run: they have to be made as
     such that know of rows."""
@@ -345,11 +361,11 @@ def _fall_back(attempt: Attempt, refusal: BaseException) -> Attempt | None:
 def _make_lists(plans: Plans, makers: Makers) -> Plans:
     """Let functions make their lists as such that loops append to."""
     found = {**plans}
-    for code, names in makers:
+    for code, kind, names in makers:
         key = key_of(code)
         if can_have_hooks(code) and (key in found or find_obstacle(key, Plan()) is None):
             plan = found.get(key, Plan())
-            found[key] = plan._replace(lists=plan.lists | {*names})
+            found[key] = plan._replace(**{kind: getattr(plan, kind) | {*names}})
     return found
 
 

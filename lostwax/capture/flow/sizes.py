@@ -13,8 +13,7 @@ from typing import Any
 
 from lostwax.capture.attempt import SizeBranches
 from lostwax.capture.flow.retry import SizeBranch
-from lostwax.capture.flow.stand_ins import can_have_hooks
-from lostwax.location import PASSING_ON, asking_frame
+from lostwax.location import PASSING_ON, asking_frame, can_have_hooks
 from lostwax.sym import BoolExpr, Expr, Symbol
 from lostwax.sym.numbers.real import Real, definition
 

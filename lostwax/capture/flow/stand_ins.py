@@ -11,27 +11,24 @@ import math
 import operator
 from collections.abc import Sequence
 from operator import call
-from types import CodeType
 from typing import Any
 
 import torch
 
 from lostwax.capture.flow.items import Count, read_at
+from lostwax.capture.flow.keys.keyed import as_list, is_lookup
+from lostwax.capture.flow.keys.sets import take_unordered
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
+from lostwax.capture.flow.lists.spans import Scalars
 from lostwax.capture.flow.truths import find_known, is_open_number
 from lostwax.capture.flow.written_out.comparisons import Compared, rank
 from lostwax.capture.python.cursors import Cursor, CycleCursor, Ending
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
-from lostwax.location import STANDING_IN, is_user_code
+from lostwax.location import STANDING_IN
 
 STANDING_IN.add(__file__)
 _MOST_SORTED = 16
-
-
-def can_have_hooks(code: CodeType) -> bool:
-    """Is it code of the user's, or of what stands in for other functions?"""
-    return is_user_code(code) or code.co_filename in STANDING_IN
 
 
 def are_compared(values: Sequence[Any]) -> bool:
@@ -128,6 +125,10 @@ def _take_extreme(
     original: Any, is_better: Any, /, *args: Any, key: Any = None, **options: Any
 ) -> Any:
     """Of those that none is better than, the first."""
+    if len(args) == 1 and is_lookup(key, args[0]) and args[0].is_open:
+        return _take_of_open(is_better, as_list(args[0].items()), _take_value, **options)[0]
+    args = (take_unordered(args[0]),) if len(args) == 1 and key is None else args
+    args = (as_list(args[0]),) if len(args) == 1 else args
     if len(args) == 1 and _is_open(args[0]):
         return _take_of_open(is_better, args[0], key, **options)
     values = list(args[0]) if len(args) == 1 else args
@@ -141,6 +142,10 @@ def _take_extreme(
         if is_better(keys[i], found_key):
             found, found_key = values[i], keys[i]
     return found
+
+
+def _take_value(pair: Any) -> Any:
+    return pair[1]
 
 
 def _take_of_open(is_better: Any, values: Any, key: Any, **options: Any) -> Any:
@@ -195,6 +200,7 @@ def take_next(original: Any, values: Any, /, *default: Any) -> Any:
 
 def add_up(original: Any, values: Any, /, start: Any = 0) -> Any:
     """`sum`."""
+    values = take_unordered(values)
     count = _count_open(values)
     is_rest = type(values) is Cursor and values.is_open
     if count is None and not (is_rest or type(values) in (Count, Ending)):
@@ -208,7 +214,10 @@ def add_up(original: Any, values: Any, /, start: Any = 0) -> Any:
 
 
 def order_values(given: Any, /, *, key: Any = None, reverse: bool = False) -> list[Any]:
-    values = list(given)
+    values = list(take_unordered(given) if key is None else given)
+    if _is_open(values):
+        keys = values if key is None else [key(each) for each in values]
+        return _order_open(values, keys, reverse)
     keys = [*values] if key is None else [key(each) for each in values]
     if any(type(each) is Compared and each.is_of_data() for each in keys):
         keys = rank(keys)
@@ -259,6 +268,18 @@ def _are_integers(values: Sequence[Any]) -> bool:
     that may have it, it matters which object it is.)"""
     is_any = any(isinstance(each, torch.SymInt) and is_open_number(each) for each in values)
     return is_any and all(isinstance(each, (int, torch.SymInt)) for each in values)
+
+
+def _order_open(values: Any, keys: Any, reverse: bool) -> list[Any]:
+    span, of_keys = values.find_span(), keys.find_span()
+    if not isinstance(of_keys, Scalars) or of_keys.tensor.dtype is not torch.int64:
+        raise CaptureError.here(
+            "a list of which data decide how long it is, is sorted by something else than integers",
+            why="where Python leaves NaN among floats hangs on how many there are",
+            instead="sort a tensor, torch.sort(torch.stack(values))",
+        )
+    order = of_keys.tensor.argsort(stable=True, descending=reverse)
+    return ListOfUnknownLength([span.choose(order)])
 
 
 def order_list(values: list[Any], /, **options: Any) -> None:

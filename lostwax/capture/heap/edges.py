@@ -58,10 +58,9 @@ from lostwax.capture.heap.holders import (
     find_slots,
     members,
 )
-from lostwax.capture.python.cursors import Cursor, CycleCursor, Ending
 from lostwax.capture.python.one_of import OneOf
 from lostwax.capture.steps.provenance import CaughtCall
-from lostwax.classes import SYMBOLIC
+from lostwax.classes import SYMBOLIC, HasState
 from lostwax.fake.tensor import FakeTensor
 
 
@@ -377,9 +376,9 @@ _OPENERS: dict[type, Callable[[Any], ObjectContents]] = {
     ),
     MappingProxyType: lambda value: ObjectContents((), [("", get_referents(value)[0])]),
     Enum: lambda value: ObjectContents([vars(value)], (), True),
-    Cursor: lambda value: ObjectContents([value.state]),
-    CycleCursor: lambda value: ObjectContents([value.state]),
-    Ending: lambda value: ObjectContents([value.state], [(".values", value.values)]),
+    HasState: lambda value: ObjectContents(
+        [value.state], [("", each) for each in (*members(value.state), *value._lw_held())]
+    ),
     OneOf: lambda value: ObjectContents((), [("", each) for each in value._lw_options]),
     BaseException: _open_exception,
 }

@@ -17,16 +17,16 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import is_
 from typing import Any
 
-from lostwax.classes import StandsFor
+from lostwax.classes import HasState
 from lostwax.errors import CaptureError
 
 _EMPTY: Sequence[Any] = ()
 
 
-class Cursor(StandsFor):
+class Cursor(HasState):
     """Where one is in a sequence."""
 
-    __slots__ = ("state",)
+    __slots__ = ()
 
     def __init__(self, values: Sequence[Any], at: Any = 0) -> None:
         self.state = [at, values, len(values)]
@@ -121,10 +121,10 @@ class Cursor(StandsFor):
         return error
 
 
-class CycleCursor(StandsFor):
+class CycleCursor(HasState):
     """`itertools.cycle`: where one is in a sequence that has no end."""
 
-    __slots__ = ("_given", "state")
+    __slots__ = ("_given",)
 
     def __init__(self, given: Any, values: Sequence[Any]) -> None:
         self._given = given
@@ -173,10 +173,10 @@ def _are_same(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return len(one) == len(other) and all(map(is_, one, other))
 
 
-class Ending(StandsFor):
+class Ending(HasState):
     """Values up to an end."""
 
-    __slots__ = ("_is_part", "_kind", "ends", "first", "state", "values")
+    __slots__ = ("_is_part", "_kind", "ends", "first", "values")
 
     def __init__(
         self, kind: Any, values: Any, ends: Callable[[Any, Any], Any], first: Any = 0
@@ -191,6 +191,9 @@ class Ending(StandsFor):
 
     def _lw_class(self) -> type:
         return self._kind  # type: ignore[no-any-return]
+
+    def _lw_held(self) -> Sequence[Any]:
+        return (self.values,)
 
     def take_all(self) -> bool:
         """Somebody takes all of it. Returns whether it is all there; a part of a list always is."""

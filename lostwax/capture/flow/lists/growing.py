@@ -325,6 +325,8 @@ def make_plain(result: Any) -> Any:
     """What a module returns, with lists in the places of those that are known whole."""
 
     def make(leaf: Any) -> Any:
+        if hasattr(type(leaf), "make_plain"):  # a dict
+            return make_plain(leaf.make_plain())
         if not isinstance(leaf, ListOfUnknownLength):
             return leaf
         for each in leaf.list_parts():

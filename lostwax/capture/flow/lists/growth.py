@@ -325,15 +325,16 @@ def is_longer(place: ChangedPlace) -> bool:
     )
 
 
-def find_makers(holder: Any, frame: FrameType | None) -> list[tuple[CodeType, list[str]]]:
-    """The functions that run, from this one on, with the variables that are this list or have it
-    in them."""
-    found: list[tuple[CodeType, list[str]]] = []
+def find_makers(holder: Any, frame: FrameType | None) -> list[tuple[CodeType, str, list[str]]]:
+    """The functions that run, from this one on, with the variables that are this list, dict or set,
+    or have it in them."""
+    found: list[tuple[CodeType, str, list[str]]] = []
+    kind = "dicts" if isinstance(holder, (dict, set)) else "lists"
     while frame is not None and frame.f_code not in OUTERMOST:
         own = frame.f_locals
         names = [name for name in own if own[name] is holder or _holds(own[name], holder)]
         if names:
-            found.append((frame.f_code, names))
+            found.append((frame.f_code, kind, names))
         frame = frame.f_back
     return found
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from lostwax.capture import threads
 from lostwax.capture.flow.items import Count
+from lostwax.capture.flow.keys.keyed import as_list
 from lostwax.capture.flow.lists.columns import join_elements
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.lists.spans import Rows, Scalars
@@ -26,6 +27,7 @@ PASSING_ON.add(__file__)
 
 def list_elements(values: Any) -> list[Any] | None:
     """`list(values)`; None, if Python knows how many they are."""
+    values = as_list(values)
     if isinstance(values, ListOfUnknownLength):
         return ListOfUnknownLength(values.list_parts())
     if type(values) is Ending:

@@ -120,6 +120,10 @@ class Appended(UnknownElements):
         """The same with another element, which stands for one of its kind, in a place."""
         raise refuse("an element of a list to which a loop has appended is replaced")
 
+    def choose(self, places: Tensor) -> Appended:
+        """Those in some places, in this order."""
+        raise refuse("some are taken of tensors of different sizes")
+
     def lie_along(self, dim: int, is_stacked: bool) -> Tensor:
         """The elements as one tensor, as `torch.stack` or `torch.cat` lay them along a
         dimension."""
@@ -170,6 +174,10 @@ class Rows(Appended):
     @torch.enable_grad()
     def replace(self, at: Any, new: Rows) -> Rows:
         return Rows(put_row(self.in_order(9), at, new.in_order(9)), self.where)
+
+    @torch.enable_grad()
+    def choose(self, places: Tensor) -> Rows:
+        return Rows(self.in_order(9)[places], self.where)
 
     @torch.enable_grad()
     def in_order(self, ndim: int) -> Tensor:
@@ -232,6 +240,9 @@ class Scalars(Appended):
     def replace(self, at: Any, new: Scalars) -> Scalars:
         least = None if self._least is None or new._least is None else min(self._least, new._least)
         return Scalars(put_row(self.tensor, at, new.tensor), self.where, least)
+
+    def choose(self, places: Tensor) -> Scalars:
+        return Scalars(self.tensor[places], self.where, self._least)
 
 
 def put_row(tensor: Tensor, at: Any, row: Tensor) -> Tensor:
@@ -312,6 +323,9 @@ class Tuples(Appended):
     def replace(self, at: Any, new: Tuples) -> Tuples:
         pairs = zip(self.parts, new.parts, strict=True)
         return Tuples([part.replace(at, other) for part, other in pairs])
+
+    def choose(self, places: Tensor) -> Tuples:
+        return Tuples([part.choose(places) for part in self.parts])
 
     def cut(self, start: Any, stop: Any) -> Tuples:
         return Tuples([part.cut(start, stop) for part in self.parts])

@@ -157,7 +157,7 @@ class ExpressionLowering:
             return ast.Assign([part], value)
         holder = self.keep(self.take(target.value, before), before)
         index = self.keep(self.take(target.slice, before), before)
-        return ast.Expr(hook("put_item", holder, index, value))
+        return ast.Expr(hook("add_item", holder, index, value))
 
     def _augment_element(self, each: Any, before: Block) -> ast.stmt:
         """`xs[i] += value`."""

@@ -50,7 +50,7 @@ from lostwax.capture.flow.rewriting.raises import (
     write_raises,
     write_suppress,
 )
-from lostwax.capture.flow.rewriting.regions import add_hooks, holds_yield, mark_lists
+from lostwax.capture.flow.rewriting.regions import add_hooks, holds_yield, mark_made
 from lostwax.capture.flow.rewriting.scopes import (
     COMPREHENSIONS,
     SCOPES,
@@ -78,6 +78,8 @@ class Plan(NamedTuple):
     """What is known of loops that append to lists (`appends.py`)."""
     lists: frozenset[str] = frozenset()
     """The variables of these lists."""
+    dicts: frozenset[str] = frozenset()
+    """The variables of dicts and sets of which data decide the keys."""
     picks: tuple[Pick, ...] = ()
     """Where data pick an element."""
     apart: tuple[tuple[str, int], ...] = ()
@@ -350,8 +352,9 @@ def _lower(function: ast.FunctionDef, plan: Plan, meanings: Meanings, outside: N
     elif apart:
         hand_back_results(function)
     note_live(function)
-    if plan.lists:
-        mark_lists(function.body, plan.lists)
+    for names, kind in ((plan.lists, "list"), (plan.dicts, "dict")):
+        if names:
+            mark_made(function.body, names, kind)
     add_hooks(function, outside, plan.growing, frozenset(apart))
 
 

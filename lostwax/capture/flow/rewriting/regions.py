@@ -286,15 +286,16 @@ class _Hooking:
         return [_locate_at_start(each, loop) for each in new]
 
 
-def mark_lists(block: Sequence[ast.stmt], names: Names) -> None:
-    """Let a hook make the lists that are assigned to these variables."""
+def mark_made(block: Sequence[ast.stmt], names: Names, kind: str) -> None:
+    """Let a hook make the lists or dicts that are assigned to these variables."""
+    marking = _MarkingContainers(kind)
     for node in (node for each in block for node in ast.walk(each)):
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
-                node.value = _mark_list(target, node.value, names)
+                node.value = _mark(target, node.value, names, marking)
         elif isinstance(node, ast.Call) and _appends_item(node):
-            node.args = [_MarkingLists().visit(each) for each in node.args]
+            node.args = [marking.visit(each) for each in node.args]
 
 
 def _appends_item(call: ast.Call) -> bool:
@@ -304,30 +305,35 @@ def _appends_item(call: ast.Call) -> bool:
     return is_append and getattr(method.value, "id", "").startswith(ITEMS)  # type: ignore[attr-defined]
 
 
-def _mark_list(target: ast.expr, value: ast.expr, names: Names) -> ast.expr:
+def _mark(target: ast.expr, value: ast.expr, names: Names, marking: _MarkingContainers) -> ast.expr:
     if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, ast.Tuple):
         if len(target.elts) == len(value.elts):
             pairs = zip(target.elts, value.elts, strict=True)
-            value.elts = [_mark_list(a, b, names) for a, b in pairs]
+            value.elts = [_mark(a, b, names, marking) for a, b in pairs]
     elif isinstance(target, ast.Name) and target.id in names:
-        return _MarkingLists().visit(value)  # type: ignore[no-any-return]
+        return marking.visit(value)  # type: ignore[no-any-return]
     return value
 
 
-class _MarkingLists(ast.NodeTransformer):
+class _MarkingContainers(ast.NodeTransformer):
     """Lets a hook make `[...]` and `list(...)`, also those within them, within a dict, a tuple or a
-    comprehension."""
+    comprehension; or so the dicts and sets."""
+
+    def __init__(self, kind: str) -> None:
+        self._hook, self._made = f"make_{kind}", _MADE[kind]
 
     def visit(self, node: Any) -> Any:
         if isinstance(node, ast.Call) and is_hook(node.func, "callee"):
             function: Any = node.func
-            node.func = locate(hook("list_maker", function.args[0]), function)
+            maker = hook("maker", function.args[0], ast.Constant(self._hook == "make_dict"))
+            node.func = locate(maker, function)
         elif isinstance(node, _HOLDING):
             self.generic_visit(node)
-        return locate(hook("make_list", node), node) if isinstance(node, ast.List) else node
+        return locate(hook(self._hook, node), node) if isinstance(node, self._made) else node
 
 
 _HOLDING = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)
+_MADE: dict[str, Any] = {"list": ast.List, "dict": (ast.Dict, ast.DictComp, ast.Set, ast.SetComp)}
 
 
 _DEEPEST = 10

@@ -4,8 +4,10 @@ Must not know of hooks.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+from lostwax.capture.flow.keys.keyed import KINDS, ask_for_open, makes_plainly
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.truths import is_open_number, take_number
 from lostwax.location import STANDING_IN
@@ -18,6 +20,8 @@ def get_item(holder: Any, index: Any) -> Any:
     """`holder[index]`."""
     keys = _list_keys(holder, index)
     if keys is None:
+        if type(holder) in KINDS and is_open_number(index):
+            ask_for_open(holder, sys._getframe(1))
         return holder[index]
     place = _find_place(holder, keys, index)
     found = holder[keys[0]]
@@ -27,10 +31,20 @@ def get_item(holder: Any, index: Any) -> Any:
     return found
 
 
+def add_item(holder: Any, index: Any, value: Any) -> None:
+    """The same, where a dict need not have the key yet."""
+    frame = sys._getframe(1)
+    if type(holder) is dict and is_open_number(index) and makes_plainly(holder, frame):
+        ask_for_open(holder, frame)
+    put_item(holder, index, value)
+
+
 def put_item(holder: Any, index: Any, value: Any) -> None:
     """`holder[index] = value`."""
     keys = _list_keys(holder, index)
     if keys is None:
+        if type(holder) in KINDS and is_open_number(index):
+            ask_for_open(holder, sys._getframe(1))
         holder[index] = value
         return
     place = _find_place(holder, keys, index)

@@ -15,7 +15,6 @@ from lostwax.capture.flow.items import Items, find_open, is_plain_source
 from lostwax.capture.flow.retry import ITEMS, LoopGives
 from lostwax.capture.flow.rewriting.names import GIVE, GIVEN
 from lostwax.capture.flow.rewriting.picks import Place
-from lostwax.capture.flow.stand_ins import can_have_hooks
 from lostwax.capture.flow.truths import is_open_number
 from lostwax.capture.flow.written_out import iteration
 from lostwax.capture.flow.written_out.endings import (
@@ -26,7 +25,7 @@ from lostwax.capture.flow.written_out.endings import (
     take_while,
 )
 from lostwax.errors import CaptureError
-from lostwax.location import PASSING_ON, is_user_code
+from lostwax.location import PASSING_ON, can_have_hooks, is_user_code
 
 PASSING_ON.add(__file__)
 _COUNTED = 2

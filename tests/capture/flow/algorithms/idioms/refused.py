@@ -4,14 +4,11 @@ from __future__ import annotations
 
 REFUSED_IDIOMS: dict[str, str] = {
     **dict.fromkeys(
-        "most_common_word frequency_penalty pooled bits_as_text distinct_words".split(),
+        "pooled bits_as_text".split(),
         "a concrete integer is needed",
     ),
     **dict.fromkeys(
-        (
-            "key_that_is_set_once setdefault_on_one_side least_recently_used "
-            "counted_in_a_defaultdict Maml inner_loop_by_autograd "
-        ).split(),
+        ("Maml inner_loop_by_autograd ").split(),
         "the two sides of an `if` on data do not agree",
     ),
     "sum_from_zero_returned": "a tensor is written to, and the False side of",

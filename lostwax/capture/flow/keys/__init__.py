@@ -1,0 +1,1 @@
+"""Dicts and sets of which data decide what is in them."""

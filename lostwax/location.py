@@ -188,7 +188,9 @@ def is_user_file(file: str) -> bool:
 
 
 def is_of_python(file: str) -> bool:
-    """Is it one of the interpreter's own libraries?"""
+    """Is it one of Python's libraries, or the one that puts functions into `typing`?"""
+    if file.endswith("-packages/typing_extensions.py"):
+        return True
     return file.startswith(_STDLIB) and "/site-packages/" not in file
 
 

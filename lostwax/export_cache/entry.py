@@ -117,7 +117,9 @@ class _Folding:
     told by their numbers."""
 
     def __init__(self) -> None:
-        self._tables: dict[str, dict[str, int]] = {"texts": {}, "metas": {}, "types": {}}
+        self._tables: dict[str, dict[str, int]] = {
+            "texts": {}, "metas": {}, "types": {}, "forms": {}
+        }  # fmt: skip
 
     def to_json(self) -> Json:
         return {name: [*map(json.loads, table)] for name, table in self._tables.items()}
@@ -131,22 +133,61 @@ class _Folding:
         module = records["graph_module"]
         graph = module["graph"]
         types = {name: self._number("types", t) for name, t in graph["tensor_values"].items()}
-        nodes = [{**n, "metadata": self._fold_meta(n["metadata"])} for n in graph["nodes"]]
+        nodes = [self._fold_node(node) for node in graph["nodes"]]
         folded = {**graph, "nodes": nodes, "tensor_values": types}
         return {**records, "graph_module": {**module, "graph": folded}}
+
+    def _fold_node(self, node: Json) -> Json | list[Any]:
+        """Of a call without graphs a list: what is left of it."""
+        meta = self._fold_meta(node["metadata"])
+        rest = {key: each for key, each in node.items() if key not in _TOLD_APART}
+        names: list[str] = []
+        inputs = [{**each, "arg": _number_names(each["arg"], names)} for each in node["inputs"]]
+        if '"as_graph"' in (text := json.dumps(inputs)) or '"as_delegate"' in text:
+            return {**node, "metadata": meta}
+        form = self._number("forms", {**rest, "inputs": inputs})
+        return [form, meta, names, node["outputs"], node.get("name")]
 
     def _fold_meta(self, told: Json) -> int:
         texts = {key: self._number("texts", told[key]) for key in _LONG if key in told}
         return self._number("metas", {**told, **texts})
 
 
+_TOLD_APART = ("metadata", "inputs", "outputs", "name")
+
+
+def _number_names(given: Any, names: list[str]) -> Any:
+    """What an argument is, with numbers for the names of values."""
+    if isinstance(given, list):
+        return [_number_names(each, names) for each in given]
+    if not isinstance(given, dict):
+        return given
+    folded = {key: _number_names(each, names) for key, each in given.items()}
+    for key in ("name", "as_name"):
+        if type(given.get(key)) is str:
+            folded[key] = len(names)
+            names.append(given[key])
+    return folded
+
+
 def _unfold(records: Json, tables: Json) -> None:
     texts, metas, types = tables["texts"], tables["metas"], tables["types"]
+    forms = tables["forms"]
     for told in metas:
         told.update({key: str(texts[told[key]]) for key in _LONG if key in told})
     graph = records["graph_module"]["graph"]
-    for node in graph["nodes"]:
-        node["metadata"] = metas[node["metadata"]]
+    graph["nodes"] = [
+        {**node, "metadata": metas[node["metadata"]]}
+        if type(node) is dict
+        else {
+            "form": forms[node[0]],
+            "metadata": metas[node[1]],
+            "values": node[2],
+            "outputs": node[3],
+            "name": node[4],
+        }
+        for node in graph["nodes"]
+    ]
     graph["tensor_values"] = {name: types[n] for name, n in graph["tensor_values"].items()}
 
 

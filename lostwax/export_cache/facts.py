@@ -38,7 +38,8 @@ def read_facts(world: Surroundings, unread: Iterable[str]) -> Facts:
     numbers = TensorNumbers()
     entries = world.entries
     kept = [(p, e) for p, e in entries.items() if not p.startswith(_ENVIRONMENT)]
-    facts = {path: _read_fact(path, entry, numbers) for path, entry in kept}
+    texts: dict[Any, str] = {}
+    facts = {path: _read_known(path, entry, numbers, texts) for path, entry in kept}
     facts |= {
         path: "a large number" for path in unread if path in facts and is_large(entries[path])
     }
@@ -85,6 +86,17 @@ def find_difference(facts: Mapping[str, str], before: Mapping[str, str]) -> str:
         if before[path] != text:
             return f"{path} has changed"
     return next((f"{path} is gone" for path in before if path not in facts), "")
+
+
+def _read_known(path: str, entry: WorldEntry, numbers: TensorNumbers, texts: dict[Any, str]) -> str:
+    """As `_read_fact`; what many modules have, flags and empty dicts, is spelled once."""
+    kind, _, content = entry
+    if (kind == "kind" and type(content) is type) or (kind == "value" and type(entry.held) is bool):
+        found = texts.get(content)
+        if found is None:
+            found = texts[content] = _read_fact(path, entry, numbers)
+        return found
+    return _read_fact(path, entry, numbers)
 
 
 def _read_fact(path: str, entry: WorldEntry, numbers: TensorNumbers) -> str:

@@ -7,14 +7,16 @@ stays so. Must not import what is not loaded.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from operator import is_
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch import nn
 
-from lostwax.cache import PerClass, cached
+from lostwax.cache import Cache, PerClass, cached
 from lostwax.export_cache.spelling import spell, spell_class
 
 _PLACES: tuple[Any, ...] = (
@@ -35,7 +37,22 @@ _IS_USERS = PerClass(__name__, "classes of users", lambda cls: _is_of_others(cls
 
 def list_patches() -> Iterator[str]:
     """What is in torch's public places, and in classes of modules, and is not torch's."""
-    for place in (*_PLACES, *_list_classes()):
+    places = *_PLACES, *_list_classes()
+    found = [*chain.from_iterable(vars(place).values() for place in places)]
+    known = _UNPATCHED.table.get(None, [])
+    if len(found) != len(known) or not all(map(is_, found, known)):
+        told = [*_list_patches(places)]
+        if not told:
+            _UNPATCHED.keep(None, found)
+        yield from told
+
+
+_UNPATCHED = Cache[None, list[Any]](__name__, "unpatched", 1)
+"""What was in all places when nothing was another's."""
+
+
+def _list_patches(places: Iterable[Any]) -> Iterator[str]:
+    for place in places:
         for name, value in [*vars(place).items()]:
             cls = type(value)
             if cls is FunctionType:

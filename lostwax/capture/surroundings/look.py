@@ -135,7 +135,8 @@ class StateLook:
             self._add(_join(path, ", its data,"), WorldEntry("array", None, data_of(tensor)))
 
     def _add(self, path: str, entry: WorldEntry) -> None:
-        path = path.replace("\0", "")
+        if "\0" in path:
+            path = path.replace("\0", "")
         while path in self.entries:
             path += "'"
         self.entries[path] = entry
@@ -156,16 +157,19 @@ class StateLook:
         if cls in _PLAIN:
             same = repr(value) if cls in (float, complex) else value
             self._add(path, WorldEntry("value", value, (cls, same)))
-        elif cls in CONTAINERS and not value:  # most are a module's hooks
-            self._add(path, WorldEntry("kind", value, cls))
-            if self._is_new(value):
-                self.places.append(value)
+        elif cls in CONTAINERS and not value:
+            self._visit_empty(path, value, cls)
         elif (visit := _VISITORS[cls]) is not None:
             visit(self, path, value)
         elif STREAMS[cls]:
             self._visit_stream(path, value)
         else:
             self._visit_any(path, value)
+
+    def _visit_empty(self, path: str, value: Any, cls: type) -> None:
+        self._add(path, WorldEntry("kind", value, cls))
+        if self._is_new(value):
+            self.places.append(value)
 
     def _visit_any(self, path: str, value: Any) -> None:
         """Visit what an object holds, and leads to."""
@@ -281,7 +285,7 @@ class StateLook:
                       WorldEntry("object", FORWARD(type(module))))  # fmt: skip
         for place in extra_parts(module):
             self._watch(path, place, place is module)
-        held = vars(module)
+        held, (head, mark, said) = vars(module), path.partition("\0")
         self.places.append(held)
         for name, value in held.items():
             if name in ("_parameters", "_buffers"):
@@ -300,8 +304,12 @@ class StateLook:
             elif name in ("_parameters", "_buffers", "_modules"):
                 self.places.append(value)
                 self._visit_attributes(path, value.items())
+            elif (cls := type(value)) in CONTAINERS and not value:  # hooks: there are many
+                self._visit_empty(f"{head}.{name}{said}", value, cls)
+            elif cls is bool:
+                self._add(f"{head}.{name}{said}", WorldEntry("value", value, (cls, value)))
             else:
-                self._left.append((_join(path, f".{name}"), value))
+                self._left.append((f"{head}.{name}{mark}{said}", value))
 
     def _visit_function(self, path: str, value: FunctionType) -> None:
         self._add(path, WorldEntry("object", value))

@@ -7,10 +7,9 @@ operator must be registered, a size must be a number or parse as one. What goes 
 
 from __future__ import annotations
 
-import keyword
 import marshal
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -19,7 +18,6 @@ from typing import Any
 import torch
 from torch import fx
 
-from lostwax.cache import Cache
 from lostwax.errors import LoadError, LostwaxError
 from lostwax.fake import FakeTensorMode
 from lostwax.fake.symbolic.node import wrap
@@ -32,8 +30,8 @@ from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.ir.signature import ExportGraphSignature, InputKind
 from lostwax.pt2 import original
-from lostwax.pt2.container.weights import read_device
 from lostwax.pt2.graph import metadata
+from lostwax.pt2.graph.arguments import SYMBOLIC, ArgumentReader, read_named_device
 from lostwax.pt2.graph.delegates import read_delegate
 from lostwax.pt2.graph.names import (
     ATTRIBUTES,
@@ -43,14 +41,11 @@ from lostwax.pt2.graph.names import (
 )
 from lostwax.pt2.graph.signature import read_call_graph, read_kind, read_name, read_signature
 from lostwax.pt2.graph.symbols import SymbolReader, hints_of
-from lostwax.pt2.graph.targets import Callee, describe_callee, target_named
+from lostwax.pt2.graph.targets import Callee
 from lostwax.pt2.guards import flat_places, places, read_facts, read_guards
 from lostwax.pt2.limits import MAX_DIMS, MAX_GRAPH_DEPTH, MAX_LEARNING
 from lostwax.pt2.schema import (
     DTYPES,
-    KEYWORD,
-    LAYOUTS,
-    MEMORY_FORMATS,
     OPSET,
     SCHEMA_MAJOR,
     UNREAD,
@@ -260,7 +255,7 @@ def _constraints(given: Json, symbols: SymbolReader) -> RangeConstraints:
 # ------------------------------------------------------------------------------------------- graphs
 
 
-class _GraphReader:
+class _GraphReader(ArgumentReader):
     """One graph: its values by the names that the file gives them."""
 
     def __init__(
@@ -272,6 +267,7 @@ class _GraphReader:
         depth: int = 0,
         title: str = "main",
     ) -> None:
+        super().__init__()
         if depth > MAX_GRAPH_DEPTH:
             raise LoadError(f"graphs are nested deeper than {MAX_GRAPH_DEPTH} levels")
         self.reading, self.mode, self.symbols, self.depth = reading, mode, symbols, depth
@@ -282,8 +278,6 @@ class _GraphReader:
         self.literals: Json = beside.get("numbers", {}).get(title, {})
         self.writer = GraphWriter()
         self._append = self.writer.append
-        self.values: dict[str, Any] = {}
-        """Nodes by the names in the file; and numbers that the file has nodes for."""
         self.names: set[str] = set()
         self.numbers = count()
         """Of lists among results, which have no name in the file."""
@@ -354,18 +348,18 @@ class _GraphReader:
         kind, given = read_kind(argument)
         if kind == "as_tensor":
             name, value = given["name"], self._tensor(given["name"])
-        elif kind in _SYMBOLIC:
+        elif kind in SYMBOLIC:
             name = given["as_name"]
             value = self._number(kind, name)
         else:
-            value = self._argument(argument)
+            value = self.read_argument(argument)
         target = self._name(name)
         node = self._append("placeholder", target, target, (), {})
         node.meta["val"] = value
         self._define(name, node)
 
     def _output(self, given: Json) -> None:
-        values = [self._argument(a) for a in given["outputs"]]
+        values = [self.read_argument(a) for a in given["outputs"]]
         if given.get("is_single_tensor_return"):
             (result,) = values
             shown = _show(result)
@@ -396,7 +390,7 @@ class _GraphReader:
         layout = [size(s) for s in (*sizes, *strides, meta["storage_offset"])]
         if name in self.recorded:
             layout = self._recorded_layout(name, len(layout))
-        dims, device = len(sizes), _device(meta["device"])
+        dims, device = len(sizes), read_named_device(meta["device"])
         t = TensorType(tuple(layout[:dims]), dtype, device, tuple(layout[dims:-1]), layout[-1])
         grad = meta["requires_grad"] is True and (dtype.is_floating_point or dtype.is_complex)
         return t, None, grad
@@ -412,7 +406,7 @@ class _GraphReader:
     def _number(self, kind: str, name: Any) -> Any:
         if name in self.recorded:
             return wrap(self.symbols.expression(self.recorded[name]))
-        return self.symbols.number(self.given[_SYMBOLIC[kind]][name])
+        return self.symbols.number(self.given[SYMBOLIC[kind]][name])
 
     # ---- nodes
 
@@ -420,12 +414,7 @@ class _GraphReader:
         if self.literals and given.get("name") in self.literals:
             self._literal_operand(given["name"])
             return
-        callee = describe_callee(target_named(given["target"]))
-        args, kwargs = self._call(given, callee.names)
-        if callee.unspeakable is not None:
-            at, default = callee.unspeakable
-            if len(args) == at + 1 and args[-1] == default:
-                args.pop()  # written out for torch's reader
+        callee, args, kwargs = self.read_call(given)
         outputs = given["outputs"]
         several = len(outputs) > 1 or (len(outputs) == 1 and "as_tensors" in outputs[0])
         if callee.is_higher_order:
@@ -433,24 +422,6 @@ class _GraphReader:
             restore_sequences(callee.target.name(), args, self.children)
         read = self._several if several else self._one
         read(given, callee, tuple(args), kwargs, self.reading.read_meta(given["metadata"]))
-
-    def _call(self, given: Json, names: tuple[str, ...] | None) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of a node. `names` are those of the operator's, if it has a schema."""
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        most = 0 if names is None else len(names)
-        for item in given["inputs"]:
-            value, name, count = self._argument(item["arg"]), item["name"], len(args)
-            by_name = bool(kwargs) or item.get("kind") == KEYWORD
-            if names is not None and not by_name:  # what is left out is left out in the middle, too
-                by_name = count >= most or names[count] != name
-            if not by_name:
-                args.append(value)
-            elif name in kwargs or not _is_keyword(name, names):
-                raise LoadError(f"{given['target']} has no argument {name!r}, or has it twice")
-            else:
-                kwargs[name] = value
-        return args, kwargs
 
     def _literal_operand(self, name: str) -> None:
         """A number among operands, for which the file has a node: here it is itself."""
@@ -482,7 +453,7 @@ class _GraphReader:
         kind, given = read_kind(output)
         if kind == "as_tensor":
             return given["name"], self._tensor(given["name"])
-        if kind in _SYMBOLIC:
+        if kind in SYMBOLIC:
             return given["as_name"], self._number(kind, given["as_name"])
         raise LoadError(f"it returns {kind}, which no operator does")
 
@@ -528,30 +499,9 @@ class _GraphReader:
         self._define(name, item)
         return value
 
-    # ---- arguments
+    # ---- what arguments are made of
 
-    def _argument(self, given: Json) -> Any:
-        if len(given) != 1:
-            raise LoadError("an argument is not exactly one of its kinds")
-        ((kind, value),) = given.items()
-        if kind == "as_tensor":
-            return self._value(value["name"])
-        read = _ARGUMENTS.get(kind)
-        if read is None:
-            raise LoadError(f"{kind!r} is no kind of argument")
-        return read(self, value)
-
-    def _value(self, name: Any) -> Any:
-        found = self.values.get(name)
-        if found is None:
-            raise LoadError(f"the value {name!r} is used, and nothing before defines it")
-        return found
-
-    def _symbolic(self, given: Json) -> Any:
-        kind, value = read_kind(given)
-        return self._value(value) if kind == "as_name" else _check_plain(kind, value)
-
-    def _delegate(self, given: Json) -> fx.Node:
+    def read_delegate(self, given: Json) -> fx.Node:
         """The node that reads a delegate, which is made when the first one is read."""
         number, path = given["number"], given["path"]
         if path.__class__ is not str or not path.isidentifier() or path in ATTRIBUTES:
@@ -582,7 +532,7 @@ class _GraphReader:
         program = ExportedProgram(made, signature, {}, {}, {}, calls, dialect=dialect)
         return read_delegate(given, number, program, self.reading.held)
 
-    def _subgraph(self, given: Json) -> fx.Node:
+    def read_graph(self, given: Json) -> fx.Node:
         wanted = given["name"]
         again = self.read.get(wanted) if wanted.__class__ is str else None
         if again is not None and again[0] == given["graph"]:  # files repeat what two calls share
@@ -594,103 +544,6 @@ class _GraphReader:
         reader = _GraphReader(self.reading, self.mode, self.symbols, self.beside, depth, title)
         self.children[name] = reader.graph(given["graph"])
         return self._append("get_attr", name, name, (), {})
-
-
-_SYMBOLIC = {
-    "as_sym_int": "sym_int_values",
-    "as_sym_float": "sym_float_values",
-    "as_sym_bool": "sym_bool_values",
-}
-
-
-def _check_plain(kind: str, value: Any) -> Any:
-    wanted = {"as_int": int, "as_float": float, "as_bool": bool, "as_string": str}[kind]
-    if kind == "as_float":
-        return _float(value)
-    if value.__class__ is not wanted:
-        raise LoadError(f"{str(value)[:100]!r} is no {wanted.__name__}")
-    return value
-
-
-_INFINITE = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
-
-
-def _float(value: Any) -> float:
-    if value.__class__ is float or value.__class__ is int:
-        return float(value)
-    if value.__class__ is str and value in _INFINITE:
-        return _INFINITE[value]
-    raise LoadError(f"{str(value)[:100]!r} is no float")
-
-
-def _literal(kind: str) -> Callable[[_GraphReader, Any], Any]:
-    return lambda reader, value: _check_plain(kind, value)
-
-
-def _literals(kind: str) -> Callable[[_GraphReader, Any], Any]:
-    return lambda reader, values: [_check_plain(kind, v) for v in values]
-
-
-def _read_from(table: Mapping[int, Any], what: str) -> Callable[[_GraphReader, Any], Any]:
-    def read(reader: _GraphReader, value: Any) -> Any:
-        if value.__class__ is not int or value not in table:
-            raise LoadError(f"{value!r} is the number of no {what}")
-        return table[value]
-
-    return read
-
-
-def _complex(reader: _GraphReader, value: Json) -> complex:
-    return complex(_float(value["real"]), _float(value["imag"]))
-
-
-def _optional(reader: _GraphReader, given: Json) -> Any:
-    return None if "as_none" in given else reader._value(given["as_tensor"]["name"])
-
-
-_ARGUMENTS: dict[str, Callable[[_GraphReader, Any], Any]] = {
-    "as_none": lambda reader, value: None,
-    "as_tensors": lambda reader, values: [reader._value(v["name"]) for v in values],
-    "as_optional_tensors": lambda reader, values: [_optional(reader, v) for v in values],
-    "as_nested_tensors": lambda reader, lists: [
-        [reader._value(v["name"]) for v in values] for values in lists
-    ],
-    **{f"as_{kind}": _literal(f"as_{kind}") for kind in ("int", "float", "bool", "string")},
-    **{f"as_{kind}s": _literals(f"as_{kind}") for kind in ("int", "float", "bool", "string")},
-    "as_int_lists": lambda reader, lists: [[_check_plain("as_int", v) for v in vs] for vs in lists],
-    "as_float_lists": lambda reader, lists: [[_float(v) for v in values] for values in lists],
-    "as_complex": _complex,
-    **dict.fromkeys(_SYMBOLIC, _GraphReader._symbolic),
-    **{
-        f"{kind}s": lambda reader, values: [reader._symbolic(v) for v in values]
-        for kind in _SYMBOLIC
-    },
-    "as_scalar_type": _read_from(DTYPES, "dtype"),
-    "as_memory_format": _read_from(MEMORY_FORMATS, "memory format"),
-    "as_layout": _read_from(LAYOUTS, "layout"),
-    "as_device": lambda reader, given: _device(given),
-    "as_graph": _GraphReader._subgraph,
-    "as_delegate": _GraphReader._delegate,
-    "as_operator": lambda reader, name: target_named(name),
-    "as_string_to_argument": lambda reader, given: {
-        name: reader._argument(value) for name, value in given.items()
-    },
-}
-
-
-_DEVICES = Cache[tuple[Any, Any], torch.device](__name__, "devices", 1000)
-
-
-def _device(given: Json) -> torch.device:
-    key = (given["type"], given.get("index"))
-    return _DEVICES.table.get(key) or _DEVICES.keep(key, read_device(given))
-
-
-def _is_keyword(name: Any, names: tuple[str, ...] | None) -> bool:
-    """May an argument be given by this name? It becomes part of generated code."""
-    if names is not None:
-        return name in names
-    return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
 
 
 def _show(value: Any) -> Any:

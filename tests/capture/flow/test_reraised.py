@@ -10,7 +10,7 @@ import torch
 
 import lostwax
 from lostwax.errors import CaptureError
-from tests.capture.flow import reraised
+from tests.capture.flow import nested_handlers, reraised
 
 CALLS = [
     torch.tensor(values)
@@ -25,7 +25,10 @@ def run(function: Any, x: torch.Tensor) -> Any:
         return None
 
 
-@pytest.mark.parametrize("function", reraised.CAPTURED, ids=lambda each: each.__name__)
+CAPTURED = [*reraised.CAPTURED, *nested_handlers.CAPTURED]
+
+
+@pytest.mark.parametrize("function", CAPTURED, ids=lambda each: each.__name__)
 def test_each_way_equals_eager(function: Any) -> None:
     captured = lostwax.export(function, (CALLS[0],)).module()
     for x in CALLS:

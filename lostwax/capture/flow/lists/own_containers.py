@@ -124,8 +124,9 @@ def _can_be_own(value: Any) -> bool:
 
 
 def is_small_object(value: Any) -> bool:
-    """Is it its attributes, and nothing more, and does nothing see its end?"""
-    if not is_object(value) or isinstance(value, (nn.Module, *CONTAINERS)):
+    """Is it its attributes, and nothing more (an exception has arguments, too), and does nothing
+    see its end?"""
+    if not is_object(value) or isinstance(value, (nn.Module, BaseException, *CONTAINERS)):
         return False
     has_end = hasattr(type(value), "__del__") or getweakrefcount(value) > 0
     return not has_end and [*map(type, parts(value))] == [dict]

@@ -13,6 +13,7 @@ import builtins
 import heapq
 import operator
 import sys
+from contextlib import suppress
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
 from typing import Any
@@ -100,6 +101,14 @@ def _make_checking(function: Any) -> Any:
     return swap.stand_for(function, __instancecheck__)
 
 
+def _is_instance(value: Any, kinds: Any) -> bool:
+    """`isinstance`: what is ours is of the class of what it stands for, and of no other."""
+    if issubclass(type(value), StandsFor):
+        with suppress(TypeError):  # a protocol is asked of objects alone
+            return issubclass(value._lw_class(), kinds)
+    return isinstance(value, kinds)
+
+
 def _make_looking(function: Any) -> Any:
     """`hasattr` or `getattr`: what is ours has the attributes of what it stands for."""
 
@@ -114,7 +123,7 @@ def _make_looking(function: Any) -> Any:
 
 
 OF_FLOW: dict[Any, Any] = {
-    isinstance: _make_checking(isinstance),
+    isinstance: swap.stand_for(isinstance, _make_checking(_is_instance)),
     **{each: _make_looking(each) for each in (hasattr, getattr)},
 }
 """Where data decide which way is gone, they may decide of what class a variable is."""

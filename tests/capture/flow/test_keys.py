@@ -11,7 +11,7 @@ import torch
 
 import lostwax
 from lostwax.errors import LostwaxError
-from tests.capture.flow import keys_looked_at, keys_of_data, keys_on_one_side
+from tests.capture.flow import keys_held_twice, keys_looked_at, keys_of_data, keys_on_one_side
 from tests.whole import sampled
 
 XS = tuple(
@@ -30,10 +30,12 @@ IDS = tuple(
 )
 CAPTURED = [
     *((each, XS) for each in (*keys_on_one_side.CAPTURED, *keys_looked_at.CAPTURED)),
+    *((each, XS) for each in keys_held_twice.CAPTURED),
     *((each, IDS) for each in keys_of_data.CAPTURED),
 ]
 REFUSED = [
     *((each, XS) for each in (*keys_on_one_side.REFUSED, *keys_looked_at.REFUSED)),
+    *((each, XS) for each in keys_held_twice.REFUSED),
     *((each, IDS) for each in keys_of_data.REFUSED),
 ]
 
@@ -58,7 +60,7 @@ def _check(function: Any, calls: tuple[torch.Tensor, ...]) -> None:
         assert (got is None) == (want is None)
         if want is not None:
             assert type(got[0]) is type(want[0])
-            torch.testing.assert_close(got, want)
+            torch.testing.assert_close(got, want, equal_nan=True)
 
 
 @pytest.mark.parametrize("program", sampled(CAPTURED[::2], CAPTURED), ids=_name)
@@ -97,7 +99,7 @@ def test_gradients_go_through_a_dict() -> None:
     for x in XS:
         xs = [x.clone().requires_grad_() for _ in range(2)]
         got, want = run(xs[0]), square(xs[1])
-        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(got, want, equal_nan=True)
         torch.testing.assert_close(*(torch.autograd.grad(y, x) for y, x in zip((got, want), xs)))  # noqa: B905
 
 

@@ -85,11 +85,13 @@ def update(values: Any, other: Any = (), /, **more: Any) -> None:
 
 
 def update_in_place(values: Any, other: Any, /) -> Any:
+    values.check_no_counter("|=")
     update(values, other)
     return values
 
 
 def unite(values: Any, other: Any, /) -> Any:
+    values.check_no_counter("|")
     found = values.copy()
     update(found, other)
     return found
@@ -98,6 +100,7 @@ def unite(values: Any, other: Any, /) -> Any:
 def equal(values: Any, other: Any, /) -> Any:
     if not isinstance(other, dict):
         return False
+    values.check_no_counter("==")
     if values.is_ordered and isinstance(other, OrderedDict):
         return values.make_plain() == other
     if len(values) != len(other):

@@ -139,6 +139,11 @@ class Keyed(OpenLength, HasState):
 
     # -------------------------------------------------------------------- to find, put and take out
 
+    def check_no_counter(self, name: str) -> None:
+        """Refuse what a `Counter` does otherwise than a dict."""
+        if self.is_counter:
+            raise refuse(f"{name} of a Counter of which data decide the keys")
+
     def _find(self, number: Any) -> Any:
         """The place of a key; None, if there is none."""
         for i, each in enumerate(self.state.list_parts()):

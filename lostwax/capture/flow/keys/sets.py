@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableSet
+from functools import reduce
 from types import GeneratorType
 from typing import Any
 
@@ -41,7 +42,7 @@ class OpenSet(Keyed):
 
     def update(self, *others: Any) -> None:
         for other in others:
-            self.state[:] = (self | to_set(other)).state.list_parts()
+            self.state[:] = (self | other).state.list_parts()
 
     def __iter__(self) -> Iterator[Any]:
         raise refuse(
@@ -104,19 +105,52 @@ class OpenSet(Keyed):
     def isdisjoint(self, other: Any) -> Any:
         return torch.sym_not(self._is_in(other).any().item())
 
-    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
-    union, intersection, difference = __or__, __and__, __sub__
-    issubset, issuperset, symmetric_difference = __le__, __ge__, __xor__
+    def __lt__(self, other: Any) -> Any:
+        count = to_set(other).count_elements()
+        return (self._is_in(other).all() & (self._numbers().numel() < count)).item()
 
-    def __ior__(self, other: Any) -> Any:
-        self.update(other)
-        return self
+    def __gt__(self, other: Any) -> Any:
+        return to_set(other) < self
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+    issubset, issuperset = __le__, __ge__
 
     def __repr__(self) -> str:
         raise refuse("the text of a set of which data decide what is in it")
 
     def make_plain(self) -> Any:
         return self._kind(self.list_known())
+
+
+def _change_by(operator: Callable[[Any, Any], Any], gives_set: bool) -> Any:
+    """`s |= t`, or `s.update(t)`: whoever has the set sees it."""
+
+    def change(self: OpenSet, *others: Any) -> Any:
+        for other in others:
+            self.state[:] = operator(self, other).state.list_parts()
+        return self if gives_set else None
+
+    return change
+
+
+def _join_by(operator: Callable[[Any, Any], Any]) -> Any:
+    """`s.union(t, u)`."""
+
+    def join(self: OpenSet, *others: Any) -> Any:
+        return reduce(operator, others, self.copy())
+
+    return join
+
+
+for _name, _method, _operator in (
+    ("or", "union", OpenSet.__or__),
+    ("and", "intersection", OpenSet.__and__),
+    ("sub", "difference", OpenSet.__sub__),
+    ("xor", "symmetric_difference", OpenSet.__xor__),
+):
+    setattr(OpenSet, f"__i{_name}__", _change_by(_operator, gives_set=True))
+    setattr(OpenSet, f"{_method}_update", _change_by(_operator, gives_set=False))
+    setattr(OpenSet, _method, _join_by(_operator))
 
 
 def _stand_for(*columns: Tensor) -> Tuples:
@@ -195,6 +229,8 @@ _MADE: dict[Any, Callable[[Any], Any]] = {set: to_set, Counter: _to_counter, dic
 def make_of_open(kind: Any, /, *args: Any, **options: Any) -> Any:
     """`set`, `Counter` or `dict` of values that data decide."""
     if len(args) == 1 and not options:
+        if isinstance(args[0], OpenSet) and kind is set:
+            return args[0].copy()
         values = list(args[0]) if type(args[0]) in _PASSING else args[0]
         return _MADE[kind](values) if are_open(values) else kind(values)
     return kind(*args, **options)

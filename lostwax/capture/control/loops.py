@@ -82,7 +82,9 @@ class Carried(NamedTuple):
 class Loop:
     """One call of such an operator."""
 
-    def __init__(self, tracer: Tracer, what: str) -> None:
+    def __init__(self, tracer: Tracer, what: str, is_pythons: bool = False) -> None:
+        """`is_pythons`: it is no operator of torch's, which would refuse to begin with what lies
+        otherwise in memory than what its body returns; then it begins with a copy."""
         self.tracer = tracer
         self.what = what
         self.where = user_location()
@@ -97,6 +99,11 @@ class Loop:
         self._moved: dict[Value, bool] = {}
         """What lies elsewhere in memory than the tensor that the loop begins with in eager, and
         whether it has other strides."""
+        self._given: dict[Value, FakeTensor] = {}
+        """The tensors that the loop begins with."""
+        self._is_pythons = is_pythons
+        self._turned: list[int] = []
+        """Where the body hands on contiguous tensors, and is handed others."""
 
     # -------------------------------------------------------------------------------------- inputs
 
@@ -109,6 +116,7 @@ class Loop:
             fake = self._lay_out(self.tracer.adopt(leaf))
             start = self.tracer.adopt(leaf).tracked.root
             slot = self._new_tensor(self.tracer.value_of(fake), fake.fake_type, start=start)
+            self._given[slot.given] = fake
         elif type(leaf) in (int, torch.SymInt):  # a class of its own would be lost
             slot = self._new_number(unwrap(leaf), *limits)
         else:
@@ -142,17 +150,16 @@ class Loop:
         self.slices.append(slot)
         return slot
 
-    def _lay_out(self, fake: FakeTensor) -> FakeTensor:
+    def _lay_out(self, fake: FakeTensor, is_contiguous: bool = False) -> FakeTensor:
         """A tensor that lies in memory as those will that the body returns."""
         t = fake.fake_type
-        if t.is_dense and t.offset == 0:
+        if t.is_dense and t.offset == 0 and not is_contiguous:
             return fake
-        options = {
-            "memory_format": torch.preserve_format if t.is_dense else torch.contiguous_format
-        }
+        is_kept = t.is_dense and not is_contiguous
+        options = {"memory_format": torch.preserve_format if is_kept else torch.contiguous_format}
         with self.tracer.assume_grad(True):  # it is only moved
             moved: FakeTensor = self.tracer.evaluate(aten.clone.default, (fake,), options)
-        self._moved[self.tracer.value_of(moved)] = not t.is_dense
+        self._moved[self.tracer.value_of(moved)] = not is_kept
         return moved
 
     def _new_tensor(self, given: Value, t: TensorType, **of: Any) -> Slot:
@@ -305,10 +312,11 @@ class Loop:
         Sizes may be others: see `open_sizes`."""
         self._names = names
         self._sizes.compare([(s.type, leaf) for s, leaf in zip(self.carried, leaves, strict=True)])
-        for slot, leaf, name in zip(self.carried, leaves, names, strict=True):
-            self._check_kept(slot, leaf, name)
+        self._turned = []
+        for i, (slot, leaf) in enumerate(zip(self.carried, leaves, strict=True)):
+            self._check_kept(i, slot, leaf, names[i])
 
-    def _check_kept(self, slot: Slot, leaf: Any, name: str) -> None:
+    def _check_kept(self, i: int, slot: Slot, leaf: Any, name: str) -> None:
         t = slot.type
         if t is None:
             if type(leaf) not in (int, Expr):
@@ -323,16 +331,24 @@ class Loop:
         if (is_resized and not (t.is_contiguous and new.is_contiguous)) or (
             not are_equal(t.stride, new.stride) and find_order(t, new) is None
         ):
-            raise self._layouts_differ(name, t, leaf)
+            if is_resized or not (new.is_contiguous and self._is_pythons):
+                raise self._layouts_differ(name, t, leaf)
+            self._turned.append(i)
 
     def open_sizes(self) -> bool:
         """Does the body return other sizes than it is handed? Then these are numbers that each turn
-        reads off what it is handed, and the body has to be recorded again."""
+        reads off what it is handed, and the body has to be recorded again. So it has where what it
+        returns is contiguous, and what it is handed is not: then it begins with a copy."""
+        for i in self._turned:
+            slot = self.carried[i]
+            moved = self._lay_out(self._given[slot.given], is_contiguous=True)
+            value = self.tracer.value_of(moved)
+            self.carried[i] = self._new_tensor(value, moved.fake_type, start=slot.start)
         found = self._sizes.take_changed([slot.type for slot in self.carried])
         for i, t in found.items():
             slot = self.carried[i]
             self.carried[i] = self._new_tensor(slot.given, t, start=slot.start)
-        return bool(found)
+        return bool(found or self._turned)
 
     def find_result_types(self) -> list[TensorType | None]:
         """The types of what is handed on, after the loop; None for numbers."""

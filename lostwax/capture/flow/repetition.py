@@ -158,7 +158,7 @@ class WhileRecorder:
                 self._first_test = True
             self._entry = self._before = read_variables(self._frame)
             self._heap = look_at(self._tracer, self._entry)
-            self._loop = Loop(self._tracer, f"`{self._where.text}`")
+            self._loop = Loop(self._tracer, f"`{self._where.text}`", is_pythons=True)
             self._oldest = len(self._tracer.shape_env.symbols)
         self._open("the body", [*find_facts(test)[0], *self._find_limits()])
         return True

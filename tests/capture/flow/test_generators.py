@@ -11,7 +11,7 @@ import torch
 
 import lostwax
 from lostwax.errors import LostwaxError
-from tests.capture.flow import generators, of_libraries
+from tests.capture.flow import generators, generators_inside, generators_used, of_libraries
 
 CALLS = [
     torch.tensor(values)
@@ -34,23 +34,25 @@ _SIDES = "the two sides of an `if` on data do not agree"
 _BY_REASON = {
     _HELD: (
         "two_loops_one_generator next_then_loop loop_then_next held_by_an_object "
-        "held_in_a_variable held_finally_later leaves_within_finally"
+        "held_in_a_variable held_finally_later leaves_within_finally locals_seen "
+        "exhausted_then_asked"
     ),
     _LEFT: "catches_in_generator catches_exit within_with zip_with zip_before zip_after chain_of "
     "two_generators ctx no_grad",
-    _YIELDS: "next_of_gen_default",
+    _YIELDS: "next_of_gen_default contains reduce_gen str_join",
     _SIDES: "genexp_over_gen filter_of lambda_in_body loop_in_unhooked_helper",
     "the True side of an `if` on data raises": "raises_in_body by_hand by_hand_goes_on reraised",
     "data decide whether this raises RuntimeError": "stop_iteration_inside",
-    "a list to which a loop has appended": "tuple_gets dict_of",
+    "a list to which a loop has appended": "tuple_gets dict_of star_call",
     "in a loop on data the body changes g": "dunder_next",
     "data decide how long a `range` is": "sorted_gets",
 }
 REFUSED = {name: reason for reason, names in _BY_REASON.items() for name in names.split()}
 FUNCTIONS = {
     name: each
-    for name, each in vars(generators).items()
-    if type(each) is FunctionType and each.__module__ == generators.__name__
+    for module in (generators, generators_inside, generators_used)
+    for name, each in vars(module).items()
+    if type(each) is FunctionType and each.__module__ == module.__name__
 }
 CAPTURED = sorted({*FUNCTIONS} - {*REFUSED, "halves", "_global_gen"})
 
@@ -102,4 +104,4 @@ def test_what_would_tell_is_refused(name: str) -> None:
     with pytest.raises(LostwaxError) as error:
         lostwax.export(FUNCTIONS[name], (CALLS[0].clone(),))
     assert REFUSED[name] in str(error.value)
-    assert "generators.py:" in str(error.value)
+    assert "flow/generators" in str(error.value)

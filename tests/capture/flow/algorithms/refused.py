@@ -10,8 +10,5 @@ _BY_REASON = {
     "the module returns a list to which a loop appends": (
         "ctc_greedy_to_a_list run_length_encoding_to_lists voice_activity filter_anchors_one_by_one"
     ),
-    "x, which `while residual > 1e-3:` hands on, lies otherwise in memory": (
-        "newton_schulz_inverse"
-    ),
 }
 REFUSED = {name: reason for reason, names in _BY_REASON.items() for name in names.split()}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from lostwax import cache
+from lostwax import ExportedProgram, cache, export
 from lostwax.errors import LoadError
 from lostwax.export_cache.cache import _check_sum
 from tests.export_cache.exports import X, add, captures, entries
@@ -66,6 +66,24 @@ def test_a_forged_entry_is_no_program(kept):
         file.write_bytes(_check_sum(lines) + b"\n" + lines)
         assert captures(kept, add, (X, X)), forged[:80]
         assert "damaged" in kept.why()
+
+
+def test_a_forged_entry_raises_nothing(kept):
+    """Numbers that lead to no row of a table, names of no value, and worse: with a digest that is
+    right, an export gives a program."""
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    assert captures(kept, net, (X,))
+    (file,) = entries(kept)
+    _, depends, program, facts = file.read_bytes().splitlines()
+    generator = random.Random(0)
+    for _ in range(150):
+        forged = bytearray(program)
+        for _ in range(generator.choice((1, 1, 3))):
+            forged[generator.randrange(len(forged))] = generator.choice(b'0123456789[]{}",:-a')
+        lines = b"%b\n%b\n%b\n" % (depends, forged, facts)
+        file.write_bytes(_check_sum(lines) + b"\n" + lines)
+        with kept:
+            assert isinstance(export(net, (X,)), ExportedProgram), forged
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path):

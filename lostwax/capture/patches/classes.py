@@ -95,18 +95,13 @@ def _make_checking(function: Any) -> Any:
 
     def __instancecheck__(value: Any, *args: Any) -> Any:  # frames of this name are seen through
         check_class(value)
+        if function is isinstance and issubclass(type(value), StandsFor):
+            with suppress(TypeError):  # a protocol is asked of objects alone
+                return issubclass(value._lw_class(), *args)  # and of no class of ours
         found = function(value, *args)
         return make_asking(found) if is_of_c(found) else found  # of `getattr`
 
     return swap.stand_for(function, __instancecheck__)
-
-
-def _is_instance(value: Any, kinds: Any) -> bool:
-    """`isinstance`: what is ours is of the class of what it stands for, and of no other."""
-    if issubclass(type(value), StandsFor):
-        with suppress(TypeError):  # a protocol is asked of objects alone
-            return issubclass(value._lw_class(), kinds)
-    return isinstance(value, kinds)
 
 
 def _make_looking(function: Any) -> Any:
@@ -123,7 +118,7 @@ def _make_looking(function: Any) -> Any:
 
 
 OF_FLOW: dict[Any, Any] = {
-    isinstance: swap.stand_for(isinstance, _make_checking(_is_instance)),
+    isinstance: _make_checking(isinstance),
     **{each: _make_looking(each) for each in (hasattr, getattr)},
 }
 """Where data decide which way is gone, they may decide of what class a variable is."""

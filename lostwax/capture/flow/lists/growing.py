@@ -335,7 +335,7 @@ def make_plain(result: Any) -> Any:
             raise CaptureError(
                 f"the module returns a list to which a loop appends.\n  at {each.where}\n"
                 f"  why: {WHY}, and a program returns a known number of tensors\n"
-                "  instead: return one tensor, torch.stack(list)"
+                f"  instead: return one tensor, {each.joined}"
             )
         return make_plain(leaf.list_parts())
 

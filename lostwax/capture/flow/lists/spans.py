@@ -100,6 +100,8 @@ class Appended(UnknownElements):
 
     where: Location
     """The loop."""
+    joined = "torch.stack(list)"
+    """What makes one tensor of a list of such."""
 
     def take(self, at: Any) -> Any:
         """One element."""
@@ -211,6 +213,8 @@ class Rows(Appended):
 
 class Scalars(Appended):
     """Numbers: the elements of a tensor."""
+
+    joined = "torch.tensor(list)"
 
     def __init__(self, tensor: Tensor, where: Location, least: int | None = None) -> None:
         self.tensor, self.where = tensor, where

@@ -28,6 +28,7 @@ from numbers import Number
 from operator import attrgetter, is_not, methodcaller
 from types import (
     CodeType,
+    GenericAlias,
     MethodDescriptorType,
     MethodType,
     MethodWrapperType,
@@ -109,7 +110,12 @@ class _WithMethods:
         self._kinds = kinds
 
     def __getitem__(self, owner: Any) -> Any:
-        kind = owner if issubclass(type(owner), type) else type(owner)
+        own = type(owner)
+        kind = owner if issubclass(own, type) else own
+        if own is GenericAlias or own.__module__ == "typing":  # `list[int].copy`
+            kind = getattr(owner, "__origin__", own)
+        if not isinstance(kind, type):
+            return owner
         is_number = issubclass(kind, Number)
         if is_number or any(owner is each for each in self._kinds):
             return _Owner(owner)

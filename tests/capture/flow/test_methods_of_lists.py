@@ -11,6 +11,7 @@ import inspect
 import itertools
 import operator
 import types
+import typing
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -81,6 +82,7 @@ ANSWERED: list[Callable[[Any], Any]] = [
     lambda found: list.__dict__["copy"](found).__len__(),
     lambda found: type(found).__len__(found) + found.__class__.__len__(found),
     lambda found: (lambda cls: cls.__len__(found))(list),
+    lambda found: len(list[int].copy(found)) + len(typing.List.copy(found)),  # noqa: UP006
     lambda found: functools.partial(list.__len__, found)(),
     lambda found: list.__len__.__get__(found)(),
     lambda found: len(FIND(found)()),
@@ -175,6 +177,7 @@ def test_what_looks_into_the_list_is_refused(consume: Any, make: Any) -> None:
 OF_QUEUES: list[Callable[[Any], Any]] = [
     lambda found: deque.__len__(found),
     lambda found: len(deque.copy(found)),
+    lambda found: isinstance(found, deque) + 2 * isinstance(found, list),
     lambda found: then_count(found, deque.append(found, 1)),
     lambda found: then_count(found, deque.appendleft(found, 1)),
     lambda found: then_count(found, *map(deque.pop, [found])),

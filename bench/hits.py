@@ -100,13 +100,16 @@ def ask_process(name: str, folder: str, seed: int) -> float:
     command = [sys.executable, "-m", "bench.hits", "--one", name, folder]
     variables = {**os.environ, "PYTHONHASHSEED": str(seed)}
     told = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
-    return float(told.stdout.split()[-1])
+    hits, milliseconds = told.stdout.split()[-2:]
+    assert int(hits) == (1 if folder and seed else 0), "found where it should not be, or not found"
+    return float(milliseconds)
 
 
 def measure_once(name: str, folder: str) -> None:
     call = MAKERS[name]()
-    context: Any = lostwax.cache(folder) if folder else nullcontext()
-    print(1e3 * processor_seconds(partial(export_in, context, call)))
+    kept = lostwax.cache(folder) if folder else None
+    seconds = processor_seconds(partial(export_in, kept or nullcontext(), call))
+    print(kept.hits if kept else 0, 1e3 * seconds)
 
 
 def main() -> int:

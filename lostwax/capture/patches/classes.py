@@ -91,7 +91,7 @@ Asking.__name__, Asking.__qualname__, Asking.__module__ = "type", "type", "built
 
 
 def _make_checking(function: Any) -> Any:
-    """What asks for the class of its first argument."""
+    """`isinstance` and others that ask for the class of their first argument."""
 
     def __instancecheck__(value: Any, *args: Any) -> Any:  # frames of this name are seen through
         check_class(value)
@@ -117,20 +117,8 @@ def _make_looking(function: Any) -> Any:
     return swap.stand_for(function, look)
 
 
-def _make_asking_class() -> Any:
-    """`isinstance`: a deque of ours is a list of Python's, and stands for none."""
-
-    def __instancecheck__(value: Any, kinds: Any, /) -> bool:
-        check_class(value)
-        if issubclass(type(value), StandsFor):
-            return issubclass(show_class(value), kinds)
-        return isinstance(value, kinds)
-
-    return swap.stand_for(isinstance, __instancecheck__)
-
-
 OF_FLOW: dict[Any, Any] = {
-    isinstance: _make_asking_class(),
+    isinstance: _make_checking(isinstance),
     **{each: _make_looking(each) for each in (hasattr, getattr)},
 }
 """Where data decide which way is gone, they may decide of what class a variable is."""

@@ -43,9 +43,9 @@ _BY_REASON = {
     _SIDES: "genexp_over_gen filter_of lambda_in_body loop_in_unhooked_helper",
     "the True side of an `if` on data raises": "raises_in_body by_hand by_hand_goes_on reraised",
     "data decide whether this raises RuntimeError": "stop_iteration_inside",
-    "a list to which a loop has appended": "tuple_gets dict_of star_call",
+    "a list to which a loop has appended": "tuple_gets star_call",
     "in a loop on data the body changes g": "dunder_next",
-    "data decide how long a `range` is": "sorted_gets",
+    "is sorted by something else than integers": "sorted_gets",
 }
 REFUSED = {name: reason for reason, names in _BY_REASON.items() for name in names.split()}
 FUNCTIONS = {

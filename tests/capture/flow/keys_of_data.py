@@ -481,14 +481,14 @@ def loop_insert_while_iter(ids):
 
 CAPTURED = [
     count_plain, count_in, count_dd, count_item, counter_update, counter_inc, counter_most2,
-    counter_items, counter_maxget, counter_eq, counter_del, set_len, set_in, set_dedup,
+    counter_items, counter_maxget, counter_del, set_len, set_in, set_dedup,
     set_one_side, set_words, set_words2, set_sorted, set_sorted_rev, set_minmax, set_ops,
     set_ops_plain, set_plain_le, set_remove, set_remove_err, set_update, dict_pairs,
     dict_pairs2, index_of, two_sum, two_sum_while, bfs, visited, collatz, dictvals_tensor,
     setdefault_data, pop_data, mixed_keys, bool_lookup, pytree_closed, torch_fn, sorted_by_val,
 ]  # fmt: skip
 REFUSED = [
-    counter_words, counter_add, counter_sub, counter_float, set_iter, set_key, set_pop,
+    counter_words, counter_add, counter_sub, counter_eq, counter_float, set_iter, set_key, set_pop,
     set_list, set_returned, set_lit, set_comp, dict_comp, frozen, memo, del_data, tuple_data,
     bool_data, str_of, keys_view_ops, view_in, pytree_d, inverted, loop_update_while_iter,
     loop_insert_while_iter,

@@ -277,10 +277,6 @@ CAPTURED = [
 ]  # fmt: skip
 
 
-def sum_that_may_be_zero(x):
-    return sum(positive(x))
-
-
 def tensor_of_tensors(x):
     return torch.tensor([x[0], *positive(x)])
 
@@ -345,6 +341,6 @@ def replaced_while_gone_over(x):
 
 REFUSED = [
     longer_while_gone_over, shorter_while_gone_over, replaced_while_gone_over,
-    sum_that_may_be_zero, tensor_of_tensors, largest_and_caught, taken_and_caught,
+    tensor_of_tensors, largest_and_caught, taken_and_caught,
     taken_and_written_to, taken_from_the_middle, tensor_looked_for,
 ]  # fmt: skip

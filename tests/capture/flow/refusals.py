@@ -241,21 +241,6 @@ def begins_with_integers(x: Tensor) -> Tensor:
     return x + n
 
 
-def stays_a_float(x: Tensor) -> Tensor:
-    n = 0.5
-    while x.sum() < 10:
-        n, x = 1.0, x + n
-    return x + n
-
-
-@refuse("n is 0.5 at first, and 1 later", "of one size and dtype", stays_a_float)
-def becomes_an_integer(x: Tensor) -> Tensor:
-    n = 0.5
-    while x.sum() < 10:
-        n, x = 1, x + n
-    return x + n
-
-
 def copied_before_it_is_changed(x: Tensor) -> Tensor:
     held, n = {"x": x}, torch.zeros(())
     while n < 3:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -520,3 +520,26 @@ def goes_to_another_name(x: Tensor) -> Any:
     if last is not None:
         last.count = 100
     return found.count, 0 if last is None else last.count
+
+
+@results
+def a_sum_of_what_is_given(x: Tensor) -> Any:
+    def positive() -> Iterator[Tensor]:
+        for t in x:
+            if t > 0:
+                yield t
+
+    return sum(positive())
+
+
+@results
+def a_sum_of_a_list(x: Tensor) -> Any:
+    return sum([t for t in x if t > 0])
+
+
+@results
+def a_number_becomes_an_integer(x: Tensor) -> Any:
+    n = 0.5
+    while x.sum() < 10:
+        n, x = 1, x + n
+    return x + n, n

@@ -33,7 +33,17 @@ def walk_own(function: ast.AST) -> Iterator[ast.AST]:
 
 
 def find_stored(parts: Iterable[ast.AST], outside: Names = NONE) -> list[str]:
-    """The variables of the function that these may set, `outside` aside."""
+    """The variables of the function that these may set, also by `nonlocal` in functions within
+    them, `outside` aside."""
+    parts = [*parts]
+    found = _find_set(parts).union(
+        *(_find_set_around(node) for node in _walk(parts) if isinstance(node, FUNCTIONS))
+    )
+    return sorted(found - outside)
+
+
+def _find_set(parts: Iterable[ast.AST]) -> set[str]:
+    """The variables of the function that these set themselves."""
     found: set[str | None] = set()
     for node in _walk(parts):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -44,20 +54,18 @@ def find_stored(parts: Iterable[ast.AST], outside: Names = NONE) -> list[str]:
             found.add(node.rest)
         elif isinstance(node, _NAMING):
             found.add(node.name)
-            found |= _find_set_around(node) if isinstance(node, FUNCTIONS) else set()
         elif isinstance(node, COMPREHENSIONS):  # its variables are its own, but for `:=`
             found |= {n.target.id for n in walk_own(node) if isinstance(n, ast.NamedExpr)}
-    return sorted(name for name in found if name is not None and name not in outside)
+    return {name for name in found if name is not None}
 
 
-def _find_set_around(function: Any) -> set[str | None]:
+def _find_set_around(function: Any) -> set[str]:
     """The variables of functions around one that this, or one in it, sets by `nonlocal`."""
     inside = [*walk_own(function)]
     said = {name for node in inside if isinstance(node, ast.Nonlocal) for name in node.names}
-    inner = [node for node in inside if isinstance(node, FUNCTIONS)]
-    if not inner:
-        return {*said}
-    return said | (set().union(*map(_find_set_around, inner)) - _look_into(function)[1])
+    inner = [_find_set_around(node) for node in inside if isinstance(node, FUNCTIONS)]
+    passed = set().union(*inner)
+    return said | (passed - _look_into(function)[1]) if passed else said
 
 
 _NAMING = (*FUNCTIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
@@ -106,9 +114,9 @@ def _look_into(scope: Any) -> tuple[list[ast.AST], Names]:
         first, *more = scope.generators
         found = [n for n in ast.iter_child_nodes(scope) if not isinstance(n, ast.comprehension)]
         found += [first.target, *first.ifs, *more]
-        return found, frozenset(find_stored([each.target for each in scope.generators]))
+        return found, frozenset(_find_set([each.target for each in scope.generators]))
     inside = [scope.body] if isinstance(scope, ast.Lambda) else scope.body
-    own = {*find_stored(inside)}
+    own = _find_set(inside)
     if not isinstance(scope, ast.ClassDef):
         own |= {node.arg for node in ast.walk(scope.args) if isinstance(node, ast.arg)}
     for node in _walk(inside):

@@ -200,6 +200,7 @@ class OptionsAsked(Retry):
         return found
 
 
+_DEEPEST_RAISES = 8
 Calls = Sequence[tuple[CodeType, tuple[Place, int]]]
 """Functions, and where each calls another one, with how many exceptions that may raise."""
 
@@ -218,6 +219,12 @@ class RaiseLeaves(Retry):
             found[key_of(code)] = plan._replace(raises=True)
         for code, call in self.calls:
             plan = found.get(key_of(code), Plan())
+            if sum(place == call[0] for place, _ in plan.raising_calls) == _DEEPEST_RAISES:
+                self.refusal.add_note(
+                    "  note: it calls itself, and what each of the calls raises leaves the others: "
+                    f"{_DEEPEST_RAISES} of these are taken apart at most"
+                )
+                return None
             found[key_of(code)] = plan._replace(raising_calls=plan.raising_calls | {call})
         codes = [*self.raising, *(code for code, _ in self.calls)]
         if found == attempt.plans or not all(map(can_have_hooks, codes)):

@@ -58,3 +58,31 @@ def test_what_is_shown_is_not_looked_at(capsys: Any) -> None:
     for x in CALLS:
         torch.testing.assert_close(captured(x), program(x))
     assert "KeyError" in capsys.readouterr().err
+
+
+def fall(x: torch.Tensor, depth: int) -> torch.Tensor:
+    if depth == 0:
+        if x.sum() > 0:
+            raise ValueError("deep")
+        return x
+    return fall(x, depth - 1) + 1
+
+
+def caught_above(x: torch.Tensor, depth: int) -> torch.Tensor:
+    try:
+        return fall(x, depth)
+    except ValueError:
+        return x * 2
+
+
+@pytest.mark.parametrize("depth", [1, 5])
+def test_what_calls_itself_may_raise(depth: int) -> None:
+    captured = lostwax.export(caught_above, (CALLS[0], depth)).module()
+    for x in CALLS:
+        torch.testing.assert_close(captured(x, depth), caught_above(x, depth))
+
+
+def test_attempts_at_what_calls_itself_come_to_an_end() -> None:
+    with pytest.raises(CaptureError, match="data decide whether fall raises ValueError") as error:
+        lostwax.export(caught_above, (CALLS[0], 20))
+    assert "it calls itself" in "\n".join(error.value.__notes__)

@@ -120,6 +120,9 @@ def give_raised(calls: CallsInProgress, frame: FrameType, value: MayRaise) -> An
         return value.result
     if type(value.result) is OneOf:
         raise value.result._lw_refuse()
+    # A function that calls itself gives back more in each attempt, if those count that it never is.
+    most = max((at for at, each in enumerate(value.raised, 1) if each is not NOTHING), default=0)
+    value = value._replace(raised=value.raised[:most])
     if calls.give_raised(frame, value):
         return value
     if not is_open:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import builtins
 import gc
+import logging
 import os
 import random
 import signal
@@ -46,6 +47,8 @@ def settings() -> dict[str, Any]:
         "collector": (gc.isenabled(), gc.get_threshold()),
         "profile function": sys.getprofile(),
         "trace function": sys.gettrace(),
+        "watched frames": count_holders(object()),
+        "logging": (logging.root.manager.disable, logging.root.level),
         "folder": os.getcwd(),
         "signals": [signal.getsignal(each) for each in (signal.SIGALRM, signal.SIGINT)],
         "timer": signal.getitimer(signal.ITIMER_REAL)[0] > 0,
@@ -54,6 +57,12 @@ def settings() -> dict[str, Any]:
         },
         **{f"environment: {k}": v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"},
     }
+
+
+def count_holders(value: object) -> int:
+    """How many hold an object. Who calls this is one of them where something watches each frame:
+    what is left of a `torch.compile` that failed."""
+    return sys.getrefcount(value)
 
 
 def _is_pooled(thread: threading.Thread) -> bool:

@@ -98,15 +98,19 @@ class _Counting:
         return sys.getrefcount(value)
 
 
+def _count_unheld() -> int:
+    """What Python counts, in a method that is given a new object. To be asked each time: where
+    something watches each frame (what is left of a `torch.compile` that failed, a debugger), who
+    calls a function holds what it gives to it."""
+    return _Counting().count(Exception())
+
+
 def _count_handled() -> int:
+    """The same, of one that a handler has caught."""
     try:
         raise ValueError
     except ValueError:
         return _Counting().count(sys.exception())
-
-
-_HELD_BY_NOBODY, _HELD_BY_HANDLER = _Counting().count(Exception()), _count_handled()
-"""What Python counts, in a method that is given a new object; or one that a handler has caught."""
 
 
 class CaptureHooks(Hooks):
@@ -269,7 +273,7 @@ class CaptureHooks(Hooks):
         if isinstance(error, type):
             return keep_raised(error())
         is_caught = caught_as != "" and error is sys.exception()
-        count = sys.getrefcount(error) - (_HELD_BY_HANDLER if is_caught else _HELD_BY_NOBODY)
+        count = sys.getrefcount(error) - (_count_handled() if is_caught else _count_unheld())
         names = sys._getframe(1).f_locals
         known = [name for name in names if names[name] is error]
         return keep_raised(

@@ -13,6 +13,8 @@ from torch import nn
 import lostwax
 from lostwax.errors import CaptureError
 from tests.capture.flow import raised
+from tests.fresh import run_python
+from tests.isolation import count_holders
 
 CALLS = (
     torch.tensor([1.0, 2.0, -3.0]),
@@ -51,3 +53,19 @@ def test_what_is_no_call_is_refused(function: Any) -> None:
         lostwax.export(function, (CALLS[0].clone(),))
     assert "raised.py:" in str(error.value)
     assert "instead:" in str(error.value)
+
+
+def test_each_way_equals_eager_where_frames_are_watched() -> None:
+    """Who calls a function holds what it gives to it, then; torch watches all frames of a process
+    in which it has failed to compile something. It was refused: somebody had what is raised."""
+    ran = run_python("from tests.capture.flow import test_raised; test_raised.run_watched()")
+    assert ran.stdout == "watched\n"
+
+
+def run_watched() -> None:
+    with pytest.raises(Exception, match="merging two branches"):
+        torch.cond(torch.ones(()) > 0, lambda x: x + 1, torch.nonzero, (torch.ones(2),))
+    assert count_holders(object()) > 2
+    for each in (raised.error_with_slots, raised.value_in_it, raised.raised_in_a_loop_with_else):
+        test_each_way_equals_eager(each, 0)
+    print("watched")

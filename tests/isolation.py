@@ -48,7 +48,7 @@ def settings() -> dict[str, Any]:
         "profile function": sys.getprofile(),
         "trace function": sys.gettrace(),
         "watched frames": count_holders(object()),
-        "logging": (logging.root.manager.disable, logging.root.level),
+        "logging": logging.root.manager.disable,
         "folder": os.getcwd(),
         "signals": [signal.getsignal(each) for each in (signal.SIGALRM, signal.SIGINT)],
         "timer": signal.getitimer(signal.ITIMER_REAL)[0] > 0,
@@ -116,11 +116,13 @@ def pytest_collection_finish() -> None:
 def leaves_the_process_as_it_was() -> Iterator[None]:
     seed_all()
     before, path, deepest = settings(), [*sys.path], sys.getrecursionlimit()
+    level = logging.root.level
     yield
     after = settings()
-    sys.path[:] = path  # libraries add to it when they are imported
+    # Libraries change these when they are imported, and set variables for themselves.
+    sys.path[:] = path
     sys.setrecursionlimit(deepest)
-    # Libraries set variables for themselves when they are imported.
+    logging.root.setLevel(level)
     names = {*before, *(each for each in after if "LOSTWAX" in each)}
     changed = [each for each in names if before.get(each) != after.get(each)]
     assert not changed, [f"{each}: {before.get(each)} is {after.get(each)}" for each in changed]

@@ -19,7 +19,7 @@ from functools import partial
 from operator import is_
 from queue import SimpleQueue
 from threading import Lock, RLock
-from types import FrameType
+from types import FrameType, FunctionType, NoneType
 from typing import Any, NamedTuple
 
 import torch
@@ -40,7 +40,7 @@ class OpaqueState(NamedTuple):
 
     def read(self) -> Look:
         owner = self.owner
-        shown = _read_memory(owner), CALLS.counts.get(owner)
+        shown = _read_memory(owner), _read_state(owner), CALLS.counts.get(owner)
         return Look(_read_bytes(owner), shown, *_find_held(owner))
 
     def leads_to(self) -> list[Any]:
@@ -67,6 +67,9 @@ class Calls(PassingOn):
 
     def __init__(self) -> None:
         self.counts: ByIdentity[Any, int] = ByIdentity()
+        self._owners: ByIdentity[Any, list[Any]] = ByIdentity()
+        """For functions of C++ that are methods: the objects of their class. It is not told of
+        which of them one is called."""
         self._captures = list[Undo]()
         """Those that run, one inside the other."""
         self._before: Any = None
@@ -81,6 +84,8 @@ class Calls(PassingOn):
         if current is not None and not callable(current):  # one of C, before Python 3.12
             return False
         self.counts[owner] = 0
+        for each in _list_methods(type(owner)):
+            self._owners.setdefault(each, []).append(owner)
         if current is not self:
             self._before = self.other = current
             sys.setprofile(self)
@@ -92,10 +97,12 @@ class Calls(PassingOn):
         self._before = None if self._before is other else self._before
 
     def __call__(self, frame: FrameType, event: str, given: Any) -> None:
-        if event == "c_call":
+        if event in _AFTER:
             owner = getattr(given, "__self__", None)
             if owner in self.counts:
                 self.counts[owner] += 1
+            for each in self._owners.get(given) or ():
+                self.counts[each] += 1
         if self.other is not None:
             self.other(frame, event, given)
 
@@ -110,8 +117,11 @@ class Calls(PassingOn):
             if sys.getprofile() is self:
                 sys.setprofile(self._before)
             self.counts.clear()
+            self._owners.clear()
 
 
+_AFTER = ("c_return", "c_exception")
+"""Python 3.12 does not tell of calls of bound methods of C++, but of their returns."""
 CALLS = Calls()
 
 
@@ -120,6 +130,8 @@ def _has_more(owner: Any) -> bool:
     cls: Any = OPAQUE_BASE[type(owner)]
     is_copied = any(getattr(cls, name) is not own for name, own in _COPYING)
     if is_copied or cls in _PLAIN_BYTES or _is_threading_object(owner):
+        return False
+    if _read_state(owner) is not None:
         return False
     is_shown = type(owner) is cls and any(each is not cls for each in _find_held(owner))
     return any(_read_bytes(owner)) and not is_shown
@@ -214,6 +226,44 @@ def _read_memory(value: Any) -> Any:
         return None
 
 
+def _read_state(owner: Any) -> str | None:
+    """What an object of C++ writes into a copy of it, if that is plain; None, if it is not."""
+    write = _STATES[type(owner)]
+    if write is None:
+        return None
+    try:
+        state = write(owner)
+    except Exception:  # of C++: it says so where it has nothing to write
+        return None
+    inside = [*state, *state.values()] if type(state) is dict else [state]
+    inside = [each for some in inside for each in (some if type(some) is tuple else [some])]
+    return repr(state) if all(type(each) in _PLAIN for each in inside) else None
+
+
+def _find_state(cls: type) -> Any:
+    """The method of C++ by which its class writes its objects into copies, or None. (Its objects
+    have what is in them from a base of all such classes, which has none.)"""
+    found = [vars(each).get("__getstate__") for each in _list_of_cpp(cls)]
+    return next((each for each in found if not isinstance(each, FunctionType | NoneType)), None)
+
+
+def _list_methods(cls: type) -> list[Any]:
+    """The functions of C++ that are methods of its objects."""
+    return [
+        method.__func__
+        for each in _list_of_cpp(cls)
+        for method in vars(each).values()
+        if type(method).__name__ == "instancemethod"
+    ]
+
+
+def _list_of_cpp(cls: type) -> tuple[type, ...]:
+    """The class and those among its bases that C++ may have made."""
+    base = OPAQUE_BASE[cls]
+    is_of_cpp = base is not None and base.__module__ == "pybind11_builtins"
+    return cls.__mro__[: cls.__mro__.index(base)] if is_of_cpp else ()
+
+
 def is_value(owner: Any) -> bool:
     """Is it an immutable value that is compared by content, as a date or a pattern?"""
     cls = OPAQUE_BASE[type(owner)]
@@ -241,6 +291,7 @@ def _find_opaque_base(cls: type) -> Any:
 
 _PLAIN_BYTES = (type(Lock()), type(RLock()), SimpleQueue)
 """Classes whose bytes say all. (From Python 3.13 on, a queue counts there what was put in it.)"""
+_PLAIN = (int, float, complex, str, bytes, bool, NoneType)
 _COPYING = [
     (name, getattr(object, name)) for name in ("__reduce__", "__reduce_ex__", "__getstate__")
 ]
@@ -259,3 +310,4 @@ _SHOWN = (
 """Classes whose objects show all that is in them."""
 OPAQUE_BASE = PerClass(__name__, "hides", _find_opaque_base)
 """For each class: the class of C among its bases whose objects have hidden contents, or None."""
+_STATES = PerClass(__name__, "writes", _find_state)

@@ -48,6 +48,7 @@ from lostwax.capture.flow.rewriting.exits import (
 from lostwax.capture.flow.rewriting.names import ASKED, GOES_ON, ITEM, OVER, TRUTH
 from lostwax.capture.flow.rewriting.picks import Place, place_of
 from lostwax.capture.flow.rewriting.scopes import FUNCTIONS, SCOPES, find_stored, walk_own
+from lostwax.capture.flow.rewriting.trees import children, walk
 
 APPENDS, READS, GUARDED, REPLACES = "appends", "reads", "guarded", "replaces"
 """What is known of a loop: it appends to lists; its body reads what earlier turns have appended; it
@@ -64,10 +65,10 @@ def append_in_place(function: ast.FunctionDef) -> None:
     own = [*walk_own(function)]
     if not any(_find_appended(each) for each in own):
         return
-    around = {child: each for each in (function, *own) for child in ast.iter_child_nodes(each)}
+    around = {child: each for each in (function, *own) for child in children(each)}
     inner = [each for each in own if isinstance(each, SCOPES)]
-    elsewhere = {n.id for each in inner for n in ast.walk(each) if isinstance(n, ast.Name)}
-    elsewhere |= {n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)}
+    elsewhere = {n.id for each in inner for n in walk(each) if isinstance(n, ast.Name)}
+    elsewhere |= {n.arg for n in walk(function.args) if isinstance(n, ast.arg)}
     for each in own:
         elsewhere |= {*each.names} if isinstance(each, (ast.Global, ast.Nonlocal)) else set()
         elsewhere |= {each.name} if isinstance(each, FUNCTIONS) else set()

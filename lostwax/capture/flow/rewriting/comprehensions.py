@@ -17,6 +17,7 @@ import torch
 from lostwax.capture.flow.rewriting.exits import assign, hook, load, locate, locate_all, map_blocks
 from lostwax.capture.flow.rewriting.names import GENERATOR, ITEM, ITEMS, PART, TRUTH
 from lostwax.capture.flow.rewriting.scopes import COMPREHENSIONS, Meanings, find_stored
+from lostwax.capture.flow.rewriting.trees import children, walk
 
 Block = list[ast.stmt]
 QUESTIONS = (any, all)
@@ -233,7 +234,7 @@ class ComprehensionLowering:
             return True
         is_list = isinstance(each, ast.ListComp)
         counts = is_list and any(self._counts(g.iter) for g in each.generators)
-        is_any = any(map(self._taking.decides, ast.iter_child_nodes(each)))
+        is_any = any(map(self._taking.decides, children(each)))
         return counts or is_any or _has_filters(each)
 
     def _counts(self, items: ast.expr) -> bool:
@@ -298,7 +299,7 @@ class ComprehensionLowering:
         values = self._taking.take(first.iter, out)
         first.iter = ast.Constant(None)  # it is no part of what the variables are for
         targets = {name for g in each.generators for name in find_stored([g.target])}
-        for node in ast.walk(each):
+        for node in walk(each):
             if isinstance(node, ast.Name) and node.id in targets:
                 node.id = f"{ITEM}{n} of {node.id}"
         loop = ast.For(first.target, values, self._nest(first.ifs, more, make), [])
@@ -322,8 +323,8 @@ def can_be_loop(each: Any, most: int = 9) -> bool:
     keep its variables."""
     if len(each.generators) > most or any(g.is_async for g in each.generators):
         return False
-    first = {*ast.walk(each.generators[0].iter)}  # which is computed outside of it
-    nodes = [n for n in ast.walk(each) if n is not each and n not in first]
+    first = {*walk(each.generators[0].iter)}  # which is computed outside of it
+    nodes = [n for n in walk(each) if n is not each and n not in first]
     inner = [n for n in nodes if isinstance(n, COMPREHENSIONS)]
     own = find_stored([g.target for g in each.generators])
     theirs = find_stored([g.target for n in inner for g in n.generators])
@@ -335,7 +336,7 @@ def _can_be_function(each: Any) -> bool:
     """Can it be written as a function? Not where it sets variables of the one around."""
     if not isinstance(each, ast.GeneratorExp) or any(g.is_async for g in each.generators):
         return False
-    sets = any(isinstance(node, ast.NamedExpr) for node in ast.walk(each))
+    sets = any(isinstance(node, ast.NamedExpr) for node in walk(each))
     return not (sets or holds_wait(each))
 
 
@@ -366,7 +367,7 @@ _EMPTY: dict[Any, Callable[[], ast.expr]] = {
 
 def holds_wait(each: ast.AST) -> bool:
     kinds = (ast.Yield, ast.YieldFrom, ast.Await)
-    return any(isinstance(node, kinds) for node in ast.walk(each))
+    return any(isinstance(node, kinds) for node in walk(each))
 
 
 def join_yields(block: Sequence[ast.stmt], name: Callable[[], str]) -> Block:

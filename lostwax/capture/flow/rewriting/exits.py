@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from lostwax.capture.flow.rewriting.names import LEFT, RESULT
 from lostwax.capture.flow.rewriting.scopes import SCOPES, find_stored
+from lostwax.capture.flow.rewriting.trees import walk
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _MOST = 1_000
@@ -262,13 +263,13 @@ class _ExitLowering:
 
 def _let_go(block: Sequence[ast.stmt]) -> list[ast.stmt]:
     """Hold nothing more of what the loops of a block, which an exception has left, went over."""
-    found = (node for each in block for node in ast.walk(each))
+    found = (node for each in block for node in walk(each))
     loops = [each for each in found if isinstance(each, LoopStatement) and each.is_for]
     return [locate(assign(each.items, ast.Constant(None)), each) for each in loops]
 
 
 def _uses(block: Sequence[ast.stmt], name: str) -> bool:
-    nodes = (node for each in block for node in ast.walk(each))
+    nodes = (node for each in block for node in walk(each))
     return any(isinstance(node, ast.Name) and node.id == name for node in nodes)
 
 
@@ -390,7 +391,7 @@ def locate(new: Any, old: ast.AST) -> Any:
 def locate_all(block: Sequence[ast.AST], at: ast.AST) -> None:
     """… and all that is in these, where it has none."""
     for each in block:
-        for node in ast.walk(each):
+        for node in walk(each):
             if isinstance(node, (ast.stmt, ast.expr, ast.pattern)) and not hasattr(node, "lineno"):
                 locate(node, at)
 

@@ -48,6 +48,7 @@ from lostwax.capture.flow.rewriting.scopes import (
     Meanings,
     find_stored,
 )
+from lostwax.capture.flow.rewriting.trees import children, walk
 
 Block = list[ast.stmt]
 Reads = tuple[tuple[str, ...], ...]
@@ -65,7 +66,7 @@ def take_apart(function: ast.FunctionDef, meanings: Meanings) -> list[ast.Functi
     have to be rewritten, too."""
     taking = ExpressionLowering(function, meanings)
     function.body = lower_matches(function.body, taking.name)
-    for node in ast.walk(function):
+    for node in walk(function):
         taking.items.prepare(node)
     body = taking.go_through(join_yields(function.body, lambda: taking.name(PART)))
     replacing = _Replacing(meanings)
@@ -91,12 +92,12 @@ class ExpressionLowering:
         # Other functions may set these while an expression is computed, or a part of it may.
         moving = {
             name
-            for node in ast.walk(function)
+            for node in walk(function)
             if isinstance(node, (ast.Global, ast.Nonlocal))
             for name in node.names
         }
-        inside = [n.target.id for n in ast.walk(function) if isinstance(n, ast.NamedExpr)]
-        arguments = [n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)]
+        inside = [n.target.id for n in walk(function) if isinstance(n, ast.NamedExpr)]
+        arguments = [n.arg for n in walk(function.args) if isinstance(n, ast.arg)]
         self._still = {*find_stored(function.body), *arguments} - moving - {*inside}
 
     # --------------------------------------------------------------------------------- statements
@@ -196,7 +197,7 @@ class ExpressionLowering:
 
     def _in_While(self, each: Any, before: Block) -> ast.stmt:
         asking: Block = []
-        sets = any(isinstance(node, ast.NamedExpr) for node in ast.walk(each.test))
+        sets = any(isinstance(node, ast.NamedExpr) for node in walk(each.test))
         test = self.ask(each.test, asking)
         for new in asking:
             locate(new, each)
@@ -263,7 +264,7 @@ class ExpressionLowering:
             return True
         if isinstance(each, ast.Call) and self._is_decision(each):
             return True
-        return any(map(self.decides, ast.iter_child_nodes(each)))
+        return any(map(self.decides, children(each)))
 
     def _find_builtin(self, call: ast.Call) -> Any:
         """The function of Python's that is called, if it decides something."""
@@ -486,7 +487,7 @@ def _choose_by_first(each: ast.BoolOp) -> ast.expr | None:
     for i, inner in enumerate(each.values[:-1]):
         if isinstance(inner, ast.BoolOp) and type(inner.op) is not type(each.op):
             rest = _join_operands(each, each.values[i + 1 :])
-            if sum(1 for _ in ast.walk(rest)) > _MOST_COPIED:
+            if sum(1 for _ in walk(rest)) > _MOST_COPIED:
                 return None
             test = _join_operands(inner, inner.values[:-1])
             more = _join_operands(each, [inner.values[-1], copy.deepcopy(rest)])

@@ -49,6 +49,7 @@ from lostwax.capture.flow.rewriting.names import (
 from lostwax.capture.flow.rewriting.picks import Place, place_of
 from lostwax.capture.flow.rewriting.regions import holds_yield, spell_super
 from lostwax.capture.flow.rewriting.scopes import SCOPES, Names, find_stored, walk_own
+from lostwax.capture.flow.rewriting.trees import walk
 
 Block = list[ast.stmt]
 
@@ -175,7 +176,7 @@ class _Moving(ast.NodeTransformer):
         self._kept = self._find_kept(function)
         said = [n for n in walk_own(function) if isinstance(n, (ast.Global, ast.Nonlocal))]
         around = {name for each in said for name in each.names}
-        arguments = {n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)}
+        arguments = {n.arg for n in walk(function.args) if isinstance(n, ast.arg)}
         blocks = (ast.With, ast.Try)
         self._has_blocks = any(isinstance(each, blocks) for each in walk_own(function))
         self._own = [{*find_stored(function.body), *arguments} - around]
@@ -204,7 +205,7 @@ class _Moving(ast.NodeTransformer):
         self._begin.append([])
         found = self.visit(ast.Module(block, [])).body
         said = [n for n in walk_own(function) if isinstance(n, (ast.Global, ast.Nonlocal))]
-        others = {n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)}
+        others = {n.arg for n in walk(function.args) if isinstance(n, ast.arg)}
         others |= {name for each in said for name in each.names} | self._outside
         own: Block = [_name_variable(name) for name in sorted(self._bound.pop() - others)]
         own += self._begin.pop()

@@ -22,6 +22,7 @@ from lostwax.capture.flow.rewriting.scopes import (
     find_stored,
     walk_own,
 )
+from lostwax.capture.flow.rewriting.trees import children, walk
 
 
 def note_live(function: ast.FunctionDef) -> None:
@@ -38,7 +39,7 @@ def find_nonlocal(function: ast.FunctionDef) -> Names:
 
 def lists_variables(block: Iterable[ast.AST]) -> bool:
     """May it read variables by names that are not in the code?"""
-    nodes = [node for each in block for node in ast.walk(each)]
+    nodes = [node for each in block for node in walk(each)]
     named = {node.id for node in nodes if isinstance(node, ast.Name)}
     named |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     return not _LISTING.isdisjoint(named)
@@ -160,5 +161,5 @@ def find_named(part: ast.AST) -> Names:
         if isinstance(node, ast.NamedExpr):
             found.add(node.target.id)
         if not isinstance(node, (*SCOPES, *COMPREHENSIONS, ast.BoolOp, ast.IfExp)):
-            left += ast.iter_child_nodes(node)
+            left += children(node)
     return frozenset(found)

@@ -18,6 +18,7 @@ from typing import Any
 from lostwax.capture.flow.rewriting.exits import assign, load, locate_all, map_blocks
 from lostwax.capture.flow.rewriting.names import PART, TRUTH
 from lostwax.capture.flow.rewriting.scopes import find_stored
+from lostwax.capture.flow.rewriting.trees import walk
 
 Block = list[ast.stmt]
 
@@ -105,7 +106,7 @@ def _join(tests: list[ast.expr]) -> ast.expr | None:
 
 def _holds_value(pattern: ast.AST) -> bool:
     """Is there one that a number, a text or None may be?"""
-    return any(isinstance(node, (ast.MatchValue, ast.MatchSingleton)) for node in ast.walk(pattern))
+    return any(isinstance(node, (ast.MatchValue, ast.MatchSingleton)) for node in walk(pattern))
 
 
 def _takes_all(pattern: Any) -> bool:

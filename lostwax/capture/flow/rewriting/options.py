@@ -34,6 +34,7 @@ from lostwax.capture.flow.rewriting.liveness import lists_variables
 from lostwax.capture.flow.rewriting.names import OPTION, PART, TRUTH
 from lostwax.capture.flow.rewriting.picks import halve, place_of
 from lostwax.capture.flow.rewriting.scopes import COMPREHENSIONS, SCOPES, walk_own
+from lostwax.capture.flow.rewriting.trees import children, walk
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Delete)
 _COMPARING = ("equal", "differ", "is_same", "is_other")
@@ -89,7 +90,7 @@ def _is_shared(function: ast.FunctionDef, name: str) -> bool:
         if isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names:
             return True
         if isinstance(node, _INNER) and any(
-            isinstance(each, ast.Name) and each.id == name for each in ast.walk(node)
+            isinstance(each, ast.Name) and each.id == name for each in walk(node)
         ):
             return True
     return False
@@ -117,7 +118,7 @@ class _PerOption:
         if is_asking:
             each.test = _hook_comparisons(each.test, self._variables)
         for head in () if is_asking else _list_heads(each):
-            if any(isinstance(n, ast.Name) and n.id in self._variables for n in ast.walk(head)):
+            if any(isinstance(n, ast.Name) and n.id in self._variables for n in walk(head)):
                 raise NotRewritable(f"the head of a `{type(each).__name__.lower()}` reads it")
         map_blocks(each, self.go_through)
         if not is_asking or not self._asks(each.test):
@@ -160,9 +161,9 @@ class _PerOption:
 
 def _list_heads(each: ast.stmt) -> Iterator[ast.AST]:
     """What a statement computes before, or beside, its blocks."""
-    for node in ast.iter_child_nodes(each):
+    for node in children(each):
         if isinstance(node, (ast.ExceptHandler, ast.match_case)):
-            inner = ast.iter_child_nodes(node)
+            inner = children(node)
             yield from (part for part in inner if not isinstance(part, ast.stmt))
         elif not isinstance(node, ast.stmt):
             yield node
@@ -179,7 +180,7 @@ def _list_asked(each: ast.AST) -> Iterator[ast.Name]:
     )
     is_compared = any(is_hook(each, name) for name in _COMPARING)
     is_compared = is_compared and any(map(_is_atom, each.args))  # type: ignore[attr-defined]
-    for node in () if isinstance(each, _INNER) else ast.iter_child_nodes(each):
+    for node in () if isinstance(each, _INNER) else children(each):
         if not ((is_plain or is_compared) and isinstance(node, ast.Name)):
             yield from _list_asked(node)
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from lostwax.capture.flow.rewriting.exits import hook_value, load, locate, map_blocks
 from lostwax.capture.flow.rewriting.scopes import SCOPES
+from lostwax.capture.flow.rewriting.trees import walk
 
 Place = tuple[int, int, int, int]
 """Where an expression begins and ends: lines and columns, as `ast` counts them."""
@@ -43,7 +44,7 @@ def place_of(each: Any) -> Place:
 def find_element(function: ast.AST, asked: Place) -> Any:
     """The element that an expression picks which asks for a number."""
     found = None
-    for each in ast.walk(function):
+    for each in walk(function):
         if isinstance(each, (ast.Subscript, ast.Call)) and find_index(each) is not None:
             begin, end = place_of(each)[:2], place_of(each)[2:]
             if begin <= asked[:2] and asked[2:] <= end:
@@ -54,7 +55,7 @@ def find_element(function: ast.AST, asked: Place) -> Any:
 def find_stored_element(function: ast.AST, asked: Place) -> Any:
     """The element that a statement sets which asks for a number: `xs[i] = y`, `xs[i] += y`."""
     found = None
-    for each in ast.walk(function):
+    for each in walk(function):
         is_stored = isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store)
         if is_stored and not isinstance(each.slice, _NO_INDEX):  # type: ignore[attr-defined]
             begin, end = place_of(each)[:2], place_of(each)[2:]
@@ -150,7 +151,7 @@ def _write_one(each: Any) -> ast.stmt:
 
 
 def _find_picked(statement: ast.AST) -> Iterator[Any]:
-    return (node for node in ast.walk(statement) if hasattr(node, "picked_by"))
+    return (node for node in walk(statement) if hasattr(node, "picked_by"))
 
 
 def halve(statement: ast.stmt, index: str, least: int, end: int) -> ast.stmt:

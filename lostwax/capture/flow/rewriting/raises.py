@@ -64,6 +64,7 @@ from lostwax.capture.flow.rewriting.names import (
 )
 from lostwax.capture.flow.rewriting.picks import Place, place_of
 from lostwax.capture.flow.rewriting.scopes import SCOPES, Meanings, walk_own
+from lostwax.capture.flow.rewriting.trees import walk
 
 Block = list[ast.stmt]
 
@@ -122,7 +123,7 @@ class _Handling:
             found.append(each)
             if isinstance(each, ast.If) and _raises([each], _shows(self._handlers)):
                 rest = block[i + 1 :]
-                if sum(1 for part in rest for _ in ast.walk(part)) > _MOST:
+                if sum(1 for part in rest for _ in walk(part)) > _MOST:
                     return None
                 sides = [self._go_on(side, rest) for side in (each.body, each.orelse)]
                 if None in sides:
@@ -157,7 +158,7 @@ def _shows(handlers: Sequence[ast.ExceptHandler]) -> bool:
 
 
 def _raises_again(handler: ast.ExceptHandler) -> bool:
-    return any(isinstance(node, ast.Raise) for node in ast.walk(handler))
+    return any(isinstance(node, ast.Raise) for node in walk(handler))
 
 
 def _is_own(each: ast.stmt, shows: bool) -> bool:
@@ -179,7 +180,7 @@ def write_raises(block: Sequence[ast.stmt]) -> Block:
 
 def _write_raise(each: Any) -> ast.stmt:
     for handler in getattr(each, "handlers", ()):
-        for node in ast.walk(handler):
+        for node in walk(handler):
             if isinstance(node, ast.Raise):
                 node.caught_as = handler.name  # type: ignore[attr-defined]
     map_blocks(each, write_raises)
@@ -215,7 +216,7 @@ def hear_raises(block: Sequence[ast.stmt]) -> Block:
 def _hear_one(each: Any) -> Block:
     if isinstance(each, SCOPES) or map_blocks(each, hear_raises):
         return [each]
-    calls: list[Any] = [node for node in ast.walk(each) if hasattr(node, "raises")]
+    calls: list[Any] = [node for node in walk(each) if hasattr(node, "raises")]
     if len(calls) != 1 or not isinstance(each, ast.Assign):
         return [each]
     call, target = calls[0], each.targets[0]

@@ -15,11 +15,12 @@ import linecache
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from hashlib import blake2b
 from itertools import count, product
 from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
-from lostwax.cache import cached
+from lostwax.cache import Cache, cached
 from lostwax.capture.flow.rewriting.appends import append_in_place, ask_for_ends, guard_loops
 from lostwax.capture.flow.rewriting.exits import HOOKS, NotRewritable, assign, locate, lower_exits
 from lostwax.capture.flow.rewriting.expressions import take_apart
@@ -54,13 +55,16 @@ from lostwax.capture.flow.rewriting.regions import add_hooks, holds_yield, mark_
 from lostwax.capture.flow.rewriting.scopes import (
     COMPREHENSIONS,
     SCOPES,
+    Globals,
     Meanings,
     Names,
+    Path,
     Shadows,
     walk_own,
 )
+from lostwax.capture.flow.rewriting.trees import fill_places, walk
 from lostwax.capture.python.identities import ask_identities
-from lostwax.capture.python.replaced_text import compile_tree, name_calls
+from lostwax.capture.python.replaced_text import compile_tree, name_calls, replaced
 from lostwax.collector import list_functions
 
 FunctionKey = tuple[str, int, str]
@@ -150,25 +154,71 @@ def _finds(find: Callable[[ast.AST, Place], Any], key: FunctionKey, asked: Place
         tree = _parse(key[0], [key[1]])
     except NotRewritable:
         return False
-    functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
+    functions = (n for n in walk(tree) if isinstance(n, ast.FunctionDef))
     own = (n for n in functions if (_first_line(n), n.name) == key[1:])
     return any(find(each, asked) is not None for each in own)
 
 
 def _rewrite_file(file: str, plans: Plans, hooks: Hooks) -> list[tuple[FunctionType, CodeType]]:
+    functions = list_functions(file)
+    written = _find_written(file, plans, Globals([each.__globals__ for each in functions]))
+    lambdas: dict[tuple[str, int], CodeType] = {}
+    for path, code in written.lambdas:
+        lambdas[path[-1]] = put_hooks(code, hooks, lambdas)
+    codes = _walk_codes(written.compiled)
+    new = {path: put_hooks(code, hooks, lambdas) for path, code in codes}
+    new |= {path: lambdas[path[-1]] for path in written.wanted if path[-1] in lambdas}
+    plain, wanted = written.plain, written.wanted
+    around = {path[:i] for path in wanted for i in range(1, len(path) + 1)}
+    # A function within another is made again by each call of that.
+    around = {path for path in around if plain[path].co_flags & _OF_FUNCTION}
+    return [*_find_functions(functions, around, wanted, plain, new)]
+
+
+class _Written(NamedTuple):
+    """A file with other functions."""
+
+    plain: dict[_Path, CodeType]
+    """Its own codes."""
+    wanted: set[_Path]
+    """Of the functions that are others."""
+    compiled: CodeType
+    """The file, without hooks."""
+    lambdas: list[tuple[_Path, CodeType]]
+    """Those that are others, the inner ones first, which the file has as they were."""
+    answers: Mapping[Path, Any]
+    """What names meant."""
+
+
+def _find_written(file: str, plans: Plans, named: Globals) -> _Written:
+    """The file with other functions; the same as before, if nothing that it depends on is another.
+    (A plan is tried before it is carried out, and each attempt carries out those of the last.)"""
+    if file in replaced:
+        return _write(file, plans, named)
+    text = "".join(linecache.getlines(file)).encode("utf-8", "surrogatepass")
+    key = file, blake2b(text).digest(), frozenset(plans.items())
+    found = _WRITTEN.table.get(key)
+    if found is None or not named.answer_as(found.answers):
+        found = _WRITTEN.keep(key, _write(file, plans, named))
+    return found
+
+
+_WRITTEN = Cache[Any, _Written](__name__, "written", 256)
+
+
+def _write(file: str, plans: Plans, named: Globals) -> _Written:
     tree = _parse(file, [line for _, line, _ in plans])
     plain = dict(_walk_codes(compile_tree(file, tree)))
     wanted = {path for path, code in plain.items() if key_of(code) in plans}
-    lambdas: dict[tuple[str, int], CodeType] = {}
-    functions = list_functions(file)
-    shadows = Shadows(tree, [each.__globals__ for each in functions])
+    lambdas: list[tuple[_Path, CodeType]] = []
+    shadows = Shadows(tree, named)
     for path in sorted(wanted, key=len, reverse=True):  # those in others first
         if is_lambda(plain[path]):
-            code = rewrite_lambda(tree, path, plain, plans[key_of(plain[path])], shadows)
-            lambdas[path[-1]] = put_hooks(code, hooks, lambdas)
+            plan = plans[key_of(plain[path])]
+            lambdas.append((path, rewrite_lambda(tree, path, plain, plan, shadows)))
     left = {(line, name) for _, line, name in plans}
-    left -= {(line, name) for name, line in lambdas}
-    for node in ast.walk(tree):
+    left -= {path[-1][::-1] for path, _ in lambdas}
+    for node in walk(tree):
         if isinstance(node, SCOPES) and not isinstance(node, (ast.Lambda, ast.ClassDef)):
             at = _first_line(node), node.name
             if at in left:
@@ -176,14 +226,8 @@ def _rewrite_file(file: str, plans: Plans, hooks: Hooks) -> list[tuple[FunctionT
                 rewrite_function(node, plans[file, *at], shadows.find(node))
     if left:
         raise NotRewritable("its source is not the one that runs")
-    ast.fix_missing_locations(tree)
-    compiled = compile_tree(file, tree)
-    new = {path: put_hooks(code, hooks, lambdas) for path, code in _walk_codes(compiled)}
-    new |= {path: lambdas[path[-1]] for path in wanted if path[-1] in lambdas}
-    around = {path[:i] for path in wanted for i in range(1, len(path) + 1)}
-    # A function within another is made again by each call of that.
-    around = {path for path in around if plain[path].co_flags & _OF_FUNCTION}
-    return [*_find_functions(functions, around, wanted, plain, new)]
+    fill_places(tree)
+    return _Written(plain, wanted, compile_tree(file, tree), lambdas, named.answers)
 
 
 def _parse(file: str, lines: list[int]) -> ast.Module:
@@ -411,7 +455,8 @@ def rewrite_lambda(
         inside = ast.parse(f"class {classes[-1][0]}: pass").body[0]
         inside.body = [around]  # type: ignore[attr-defined]
         around = inside
-    alone = ast.fix_missing_locations(ast.Module([around], []))
+    alone = ast.Module([around], [])
+    fill_places(alone)
     codes = _walk_codes(compile_tree(code.co_filename, alone))
     (new,) = [each for at, each in codes if len(at) == 2 + bool(classes) and is_lambda(each)]
     if new.co_freevars != code.co_freevars:
@@ -427,7 +472,7 @@ def _find_lambda(tree: ast.Module, code: CodeType) -> ast.Lambda:
     """The innermost one in which all parts of the code stand."""
     places = [*_list_places(code)]
     found: list[ast.Lambda] = []
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Lambda) and places:
             body: Any = node.body
             begin, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)

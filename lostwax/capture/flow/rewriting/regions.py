@@ -27,6 +27,7 @@ from lostwax.capture.flow.rewriting.exits import (
 from lostwax.capture.flow.rewriting.liveness import find_nonlocal
 from lostwax.capture.flow.rewriting.names import ITEMS, MOVED
 from lostwax.capture.flow.rewriting.scopes import FUNCTIONS, NONE, Names, find_loads, find_stored
+from lostwax.capture.flow.rewriting.trees import children, walk
 
 
 def add_hooks(
@@ -41,7 +42,7 @@ def add_hooks(
     hooking, around = _Hooking(function, outside, growing, apart), find_nonlocal(function)
     function.body = hooking.go_through(function.body)
     if hooking.moved:  # variables of this function, also where inner ones alone set them
-        arguments = {n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)}
+        arguments = {n.arg for n in walk(function.args) if isinstance(n, ast.arg)}
         names = sorted(hooking.moved - arguments - around)
         unset: list[ast.stmt] = [assign(name, ast.Constant(None)) for name in names]
         function.body.insert(0, ast.If(ast.Constant(False), unset or [ast.Pass()], []))
@@ -62,7 +63,7 @@ class _Hooking:
         self._first = first[0].arg if first else None
         lines = [each.lineno for each in function.decorator_list]
         self._first_line = min([function.lineno, *lines])
-        blocks = [each for each in ast.walk(function) if isinstance(each, ast.Try)]
+        blocks = [each for each in walk(function) if isinstance(each, ast.Try)]
         last = find_loads([each for block in blocks for each in block.finalbody])
         self._finally = tuple(sorted(last))
         """The names that are read when the function is left."""
@@ -289,7 +290,7 @@ class _Hooking:
 def mark_made(block: Sequence[ast.stmt], names: Names, kind: str) -> None:
     """Let a hook make the lists or dicts that are assigned to these variables."""
     marking = _MarkingContainers(kind)
-    for node in (node for each in block for node in ast.walk(each)):
+    for node in (node for each in block for node in walk(each)):
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
@@ -346,13 +347,13 @@ def _no_arguments() -> ast.arguments:
 def _has_blocks(each: ast.stmt) -> bool:
     kinds = (ast.If, LoopStatement, ast.With, ast.Try)
     return isinstance(each, kinds) or any(
-        isinstance(node, kinds) for node in ast.walk(each) if not isinstance(each, FUNCTIONS)
+        isinstance(node, kinds) for node in walk(each) if not isinstance(each, FUNCTIONS)
     )
 
 
 def spell_super(node: ast.AST, first: str | None) -> None:
     """Write `super()` as it is meant: in another function it would not be known."""
-    for each in ast.walk(node):
+    for each in walk(node):
         is_super = isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
         if is_super and each.func.id == "super" and not each.args and first is not None:  # type: ignore[attr-defined]
             each.args = [load("__class__"), load(first)]  # type: ignore[attr-defined]
@@ -404,11 +405,11 @@ def _names(names: Sequence[str]) -> ast.Constant:
 
 
 def holds_yield(node: ast.AST) -> bool:
-    left = list(ast.iter_child_nodes(node))
+    left = children(node)
     while left:
         each = left.pop()
         if isinstance(each, (ast.Yield, ast.YieldFrom, ast.Await)):
             return True
         if not isinstance(each, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
-            left += ast.iter_child_nodes(each)
+            left += children(each)
     return False

@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
+from abc import ABCMeta
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType, NoneType
 from typing import Any, NamedTuple
+
+from lostwax.capture.flow.rewriting.trees import children, walk
 
 Names = frozenset[str]
 NONE: Names = frozenset()
@@ -24,12 +28,12 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 def walk_own(function: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a function, without those of functions within it."""
-    left = list(ast.iter_child_nodes(function))
+    left = children(function)
     while left:
         node = left.pop()
         yield node
         if not isinstance(node, SCOPES):
-            left += ast.iter_child_nodes(node)
+            left += children(node)
 
 
 def find_stored(parts: Iterable[ast.AST], outside: Names = NONE) -> list[str]:
@@ -112,13 +116,13 @@ def _look_into(scope: Any) -> tuple[list[ast.AST], Names]:
     """What is computed in a function, class or comprehension, and the variables of its own."""
     if isinstance(scope, COMPREHENSIONS):
         first, *more = scope.generators
-        found = [n for n in ast.iter_child_nodes(scope) if not isinstance(n, ast.comprehension)]
+        found = [n for n in children(scope) if not isinstance(n, ast.comprehension)]
         found += [first.target, *first.ifs, *more]
         return found, frozenset(_find_set([each.target for each in scope.generators]))
     inside = [scope.body] if isinstance(scope, ast.Lambda) else scope.body
     own = _find_set(inside)
     if not isinstance(scope, ast.ClassDef):
-        own |= {node.arg for node in ast.walk(scope.args) if isinstance(node, ast.arg)}
+        own |= {node.arg for node in walk(scope.args) if isinstance(node, ast.arg)}
     for node in _walk(inside):
         if isinstance(node, ast.Nonlocal):
             own.difference_update(node.names)
@@ -144,10 +148,10 @@ def _walk(parts: Iterable[ast.AST], outside_of: ast.AST | None = None) -> Iterat
             given: Any = node.args  # type: ignore[union-attr]
             left += [*given.defaults, *filter(None, given.kw_defaults)]
             if isinstance(node, FUNCTIONS):
-                said = [n.annotation for n in ast.walk(given) if isinstance(n, ast.arg)]
+                said = [n.annotation for n in walk(given) if isinstance(n, ast.arg)]
                 left += [*node.decorator_list, *filter(None, (*said, node.returns))]
         else:
-            left += ast.iter_child_nodes(node)
+            left += children(node)
 
 
 # ----------------------------------------------------------------------------------- what they mean
@@ -164,21 +168,22 @@ class Meanings(NamedTuple):
     """The names that it, or one around or within it, gives to something."""
     aliases: Mapping[str, ast.expr]
     """What those of these are that are set once, to something that has a name: `m = max`."""
-    globals: Sequence[Mapping[str, Any]]
-    """Of all functions of its file: a file may have been run more than once."""
+    globals: Globals
 
     def find(self, each: ast.AST) -> Any:
         """What a name is, or an attribute of a module that has a name; else `UNKNOWN`."""
+        path = self._spell(each)
+        return UNKNOWN if path is None else self.globals.find(path)
+
+    def _spell(self, each: ast.AST) -> Path | None:
         if isinstance(each, ast.Attribute):
-            owner = self.find(each.value)
-            return vars(owner).get(each.attr, UNKNOWN) if type(owner) is ModuleType else UNKNOWN
+            owner = self._spell(each.value)
+            return None if owner is None else (*owner, each.attr)
         if not isinstance(each, ast.Name):
-            return UNKNOWN
+            return None
         if each.id in self.bound:
-            return self.find(self.aliases[each.id]) if each.id in self.aliases else UNKNOWN
-        of_python = getattr(builtins, each.id, UNKNOWN)
-        found = [known.get(each.id, of_python) for known in self.globals] or [of_python]
-        return found[0] if all(value is found[0] for value in found) else UNKNOWN
+            return self._spell(self.aliases[each.id]) if each.id in self.aliases else None
+        return (each.id,)
 
     def find_one_of(self, each: ast.AST, functions: Iterable[Any]) -> Any:
         """Which of these functions it is; None, if it is none of them or not known."""
@@ -191,21 +196,65 @@ class Meanings(NamedTuple):
         return known is not UNKNOWN and self.find(ast.Name(name, ast.Load())) is known
 
 
+Path = tuple[str, ...]
+"""A name, and attributes of what it is: `("torch", "split")`."""
+
+
+class Globals:
+    """What the functions of a file see outside of them, and what was asked of that."""
+
+    def __init__(self, of_functions: Iterable[Mapping[str, Any]]) -> None:
+        """`of_functions`: their globals; a file may have been run more than once."""
+        self._globals = [*{id(each): each for each in of_functions}.values()]
+        self.answers: dict[Path, Any] = {}
+
+    def find(self, path: Path) -> Any:
+        found = self._find(path)
+        self.answers[path] = _show(found)
+        return found
+
+    def answer_as(self, answers: Mapping[Path, Any]) -> bool:
+        """Do they have the same answers to the same questions?"""
+        return all(_show(self._find(path)) is answer for path, answer in answers.items())
+
+    def _find(self, path: Path) -> Any:
+        name, *attributes = path
+        of_python = getattr(builtins, name, UNKNOWN)
+        found = [known.get(name, of_python) for known in self._globals] or [of_python]
+        value = found[0] if all(each is found[0] for each in found) else UNKNOWN
+        for each in attributes:
+            value = vars(value).get(each, UNKNOWN) if type(value) is ModuleType else UNKNOWN
+        return value
+
+
+_OTHER: Any = object()
+
+
+def _show(value: Any) -> Any:
+    """What an answer says to code that asks for functions of libraries; no object of the user's,
+    which would live as long as the answer."""
+    if type(value) is BuiltinFunctionType:
+        is_free = isinstance(value.__self__, (ModuleType, type, NoneType))
+        return value if is_free else _OTHER
+    if type(value) in (FunctionType, type, ABCMeta):
+        package = str(value.__module__).partition(".")[0]
+        return value if package == "torch" or package in sys.stdlib_module_names else _OTHER
+    return UNKNOWN if value is UNKNOWN else _OTHER
+
+
 class Shadows:
     """What is named in a file."""
 
-    def __init__(self, tree: ast.AST, globals_: Iterable[Mapping[str, Any]]) -> None:
-        """`globals_`: those of the functions of the file that there are."""
-        known = {id(each): each for each in globals_}
-        said = [n for n in ast.walk(tree) if isinstance(n, ast.Global)]
+    def __init__(self, tree: ast.AST, globals_: Globals) -> None:
+        said = [n for n in walk(tree) if isinstance(n, ast.Global)]
         outside = {name for each in said for name in each.names}
         self._inside: dict[_Place, Meanings] = {}
         for outermost in _find_outermost(tree):
             bound = _find_bound(outermost)
             is_lambda = isinstance(outermost, ast.Lambda)
             aliases = {} if is_lambda else _find_aliases(outermost, [*bound, *outside])
-            names = Meanings(frozenset({*outside, *bound}), aliases, [*known.values()])
-            for node in ast.walk(outermost):
+            names = Meanings(frozenset({*outside, *bound}), aliases, globals_)
+            for node in walk(outermost):
                 if isinstance(node, (*FUNCTIONS, ast.Lambda)):
                     self._inside[node.lineno, node.col_offset] = names
 
@@ -223,7 +272,7 @@ def _find_outermost(tree: ast.AST) -> Iterator[ast.AST]:
         if isinstance(node, SCOPES) and not isinstance(node, ast.ClassDef):
             yield node
         else:
-            left += ast.iter_child_nodes(node)
+            left += children(node)
 
 
 def _find_aliases(function: Any, bound: Sequence[str]) -> dict[str, ast.expr]:
@@ -242,7 +291,7 @@ def _find_bound(function: ast.AST) -> list[str]:
     """The names that something in a function gives to something, its arguments among them, each as
     often as that is done."""
     found: list[str] = []
-    for node in ast.walk(function):
+    for node in walk(function):
         name: Any = None
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             name = node.id

@@ -7,10 +7,11 @@
 Each tester makes a small configuration and inputs; each of its model classes is exported for
 evaluation, for training, with a batch that varies, and with lengths of texts that vary, and
 compared with eager (`compare.py`): results, buffers, gradients; where sizes vary, at other sizes,
-too, where eager takes them. For each way the table has "ok" ("ok, constants": inputs of integers,
-the grids of images, are declared to be constants; "ok, eager": code is told that nothing is
-exported), "refused", "wrong", "error" (no refusal of ours), "time", "eager" (that fails itself), or
-"-". At the end it counts them, and lists the kinds of the refusals, the most frequent first.
+too. For each way the table has "ok" ("ok, constants": inputs of integers, the grids of images, are
+declared to be constants; "ok, sizes": with `control_flow="sizes"`; "ok, eager": code is told that
+nothing is exported), "refused", "wrong", "error" (no refusal of ours), "time", "eager" (that fails
+itself), or "-" (there is nothing that varies, or eager takes none of the other sizes). At the end
+it counts them, and lists the kinds of the refusals, the most frequent first.
 
 A row is written to `--out` as soon as it is made, and what is there is not made again. Each tester
 runs in a process of its own, as many at once as `--jobs`.
@@ -30,7 +31,7 @@ import traceback
 import unittest
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -50,6 +51,7 @@ from sweep.testers import EagerError, give_up_after, import_leniently, judge, sh
 WAYS = ("eval", "train", "batch", "length")
 _MOST_CONSTANT = 4096
 _TEXTS = ("ids", "mask", "embeds")
+NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass
@@ -114,11 +116,15 @@ def sweep_way(case: Any, model_class: type[Any], way: str) -> str:
     if shapes is None:
         return "-"
     want = run_eager(example, example.kwargs)
-    program = export_varying(example, shapes)
+    sizes = batches(example) if way == "batch" else texts(example)
+    others = [each for each in sizes if is_taken(example, each)]
+    if not others:
+        return "-"
+    program, word = export_varying(example, shapes, find_shortest(example, others))
     compare(example, program, example.kwargs, want)
-    others = batches(example) if way == "batch" else texts(example)
-    count = sum(compare_other(example, program, each) for each in others)
-    return "ok" if count else "ok, at the example"
+    for each in others:
+        compare_other(example, program, each)
+    return word
 
 
 def make_example(case: Any, model_class: type[Any], training: bool) -> Example:
@@ -139,9 +145,21 @@ def make_example(case: Any, model_class: type[Any], training: bool) -> Example:
         common.set_config_for_less_flaky_test(config)
         model = model_class(config).train(training)
         common.set_model_for_less_flaky_test(model)
-        return Example(model, {k: v for k, v in inputs.items() if v is not None})
+        return Example(model, set_apart({k: v for k, v in inputs.items() if v is not None}))
 
     return try_eager(make)
+
+
+def set_apart(inputs: dict[str, Any]) -> dict[str, Any]:
+    """The inputs, none of which is the same tensor as another: testers give one mask twice, for
+    texts of two lengths."""
+    seen = set[int]()
+    return {
+        name: value.clone()
+        if isinstance(value, Tensor) and (id(value) in seen or seen.add(id(value)))  # type: ignore[func-returns-value]
+        else value
+        for name, value in inputs.items()
+    }
 
 
 def try_eager(work: Callable[[], Any]) -> Any:
@@ -176,13 +194,15 @@ def compare_example(example: Example) -> str:
     return word
 
 
-def small_integers(example: Example) -> list[str]:
-    """The inputs that may be grids, sizes of images or kinds of tokens: all integers but texts."""
+def small_integers(example: Example, varying: Mapping[str, Any] = NOTHING) -> list[str]:
+    """The inputs that may be grids, sizes of images or kinds of tokens: all integers but texts, and
+    but those of which a size varies."""
     return [
         name
         for name, value in example.kwargs.items()
         if isinstance(value, Tensor)
         and not value.is_floating_point()
+        and not varying.get(name)
         and value.numel() <= _MOST_CONSTANT
         and not name.endswith(("input_ids", "labels"))
     ]
@@ -197,38 +217,64 @@ def compare(example: Example, program: Any, kwargs: dict[str, Any], want: Run) -
         check(got, want, [run_noisy(example.model, (), kwargs, None, 1e-6)])
 
 
-def compare_other(example: Example, program: Any, kwargs: dict[str, Any]) -> bool:
-    """Compare at other sizes; False if eager does not take these."""
+def is_taken(example: Example, kwargs: dict[str, Any]) -> bool:
+    """Does eager take a call?"""
     try:
-        want = run_eager(example, kwargs)
+        run_eager(example, kwargs)
     except EagerError:
         return False
+    return True
+
+
+def compare_other(example: Example, program: Any, kwargs: dict[str, Any]) -> None:
+    """Compare at other sizes."""
+    want = run_eager(example, kwargs)
     try:
         compare(example, program, kwargs, want)
     except InputValueError as error:
         raise ConstraintViolationError(f"a call is refused: {error}") from error
-    return True
 
 
 # ------------------------------------------------------------------------------- sizes that vary
 
 
-def export_varying(example: Example, shapes: Callable[[int], Any]) -> Any:
-    """Where an empty call, or one of 1, is refused, it is not promised."""
-    for least in (0, 1, 2):
-        try:
-            return export(example.model, (), example.kwargs, dynamic_shapes=shapes(least))
-        except ConstraintViolationError:
-            if least == 2:
-                raise
-    raise AssertionError
+def find_shortest(example: Example, others: list[dict[str, Any]]) -> int:
+    """The smallest length of a text that eager takes, of those that were tried."""
+    calls = [example.kwargs, *others]
+    return min([each[name].shape[1] for each in calls for name in example.lengths()], default=2)
+
+
+def export_varying(
+    example: Example, shapes: Callable[[int], Any], shortest: int
+) -> tuple[Any, str]:
+    """A program, and what it took beside its sizes. Where an empty call, or one of 1, is refused,
+    it is not promised; nor are texts that are shorter than eager was seen to take."""
+    refusal: Exception | None = None
+    for word, options in (
+        ("ok", {}),
+        ("ok, sizes", {"control_flow": "sizes"}),
+        ("ok, constants", {"constants": small_integers(example, shapes(2))}),
+    ):
+        for least in (0, 1, 2, shortest) if options != {"constants": []} else ():
+            try:
+                declared = shapes(least)
+                program = export(
+                    example.model, (), example.kwargs, dynamic_shapes=declared, **options
+                )
+                return program, word
+            except LostwaxError as error:
+                refusal = refusal or error
+                if not isinstance(error, ConstraintViolationError):
+                    break
+    assert refusal is not None
+    raise refusal
 
 
 def varying_batch(example: Example) -> Callable[[int], Any] | None:
     count = example.batch
 
     def shapes(least: int) -> Any:
-        batch = Dim("batch", min=least)
+        batch = Dim("batch", min=min(least, 2))
         return pytree.tree_map(
             lambda t: (
                 {0: batch} if isinstance(t, Tensor) and t.ndim and t.shape[0] == count else None
@@ -244,7 +290,7 @@ def varying_lengths(example: Example) -> Callable[[int], Any] | None:
     if not lengths:
         return None
     return lambda least: {
-        name: {1: Dim(lengths[name], min=max(least, 2))}
+        name: {1: Dim(lengths[name], min=min(max(least, 2), value.shape[1]))}
         if name in lengths
         else pytree.tree_map(lambda _: None, value)
         for name, value in example.kwargs.items()

@@ -24,6 +24,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from lostwax.capture.attempt import Attempt
+from lostwax.errors import LostwaxError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.program import ExportedProgram
 from lostwax.location import find_user_frame, is_user_code, warn
@@ -74,13 +75,17 @@ def capture_as_told(make: Make, attempt: Attempt, told: TellExporting) -> Export
     attempt = attempt._replace(asked=[])
     try:
         program = make(attempt)
-    except Exception:
+    except LostwaxError:
         if not attempt.asked:
             raise
         found = _try_as_eager(make, attempt)
         if found is None:
             raise
         return found
+    except Exception:  # the module's own, on a way that eager may not go
+        if not attempt.asked:
+            raise
+        return make(_as_eager(attempt))
     if told == "compare" and attempt.asked:
         found = _try_as_eager(make, attempt)
         if found is not None and _differ(program, found):
@@ -93,11 +98,15 @@ def capture_as_told(make: Make, attempt: Attempt, told: TellExporting) -> Export
     return program
 
 
+def _as_eager(attempt: Attempt) -> Attempt:
+    return attempt._replace(tells_exporting=False, keeps_options=False)
+
+
 def _try_as_eager(make: Make, attempt: Attempt) -> ExportedProgram | None:
     """None, if that is refused. A library that asks has a way for exports: a mask that is there or
     not, as data say, is none of its own making."""
     try:
-        return make(attempt._replace(tells_exporting=False, keeps_options=False))
+        return make(_as_eager(attempt))
     except Exception:
         return None
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import lostwax
-from lostwax.errors import LostwaxError
+from lostwax.errors import ConstraintViolationError, LostwaxError
 
 X = torch.arange(6.0).reshape(2, 3)
 
@@ -121,3 +121,15 @@ def test_one_capture_where_nothing_asks(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(made) == 1
     export(same_values)
     assert len(made) == 2
+
+
+def raises_if_told(x: torch.Tensor) -> torch.Tensor:
+    if torch.compiler.is_exporting():
+        return x.view(7)
+    return x[: len(x)]
+
+
+def test_what_the_module_raises_on_the_way_of_exports_is_not_eagers() -> None:
+    """Told that nothing is exported, it raises nothing; that a size cannot vary is said then."""
+    with pytest.raises(ConstraintViolationError, match=r"len\(x\) is a plain integer"):
+        lostwax.export(raises_if_told, (X,), dynamic_shapes=({0: lostwax.Dim("n")},))

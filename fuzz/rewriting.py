@@ -19,7 +19,7 @@ from typing import Any
 from lostwax.capture.flow.hooks import HOOKS
 from lostwax.capture.flow.rewriting import recompile
 from lostwax.capture.flow.rewriting.exits import NotRewritable
-from lostwax.capture.flow.rewriting.scopes import Shadows
+from lostwax.capture.flow.rewriting.scopes import Globals, Shadows
 
 _HEAD = """
 class Manager:
@@ -224,7 +224,7 @@ def compile_both(source: str) -> list[CodeType]:
     """The code of a file as it is, and with its function rewritten."""
     tree, other = ast.parse(source), ast.parse(source)
     (function,) = [n for n in other.body if isinstance(n, ast.FunctionDef)]
-    recompile.rewrite_function(function, recompile.Plan(), Shadows(other, ()).find(function))
+    recompile.rewrite_function(function, recompile.Plan(), Shadows(other, Globals(())).find(function))
     ast.fix_missing_locations(other)
     plain, new = (compile(each, "generated.py", "exec") for each in (tree, other))
     return [plain, recompile.put_hooks(new, HOOKS)]

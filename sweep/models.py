@@ -20,6 +20,7 @@ runs in a process of its own, as many at once as `--jobs`.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import json
 import multiprocessing
@@ -422,6 +423,8 @@ def main() -> int:
         import_module("transformers.models.auto.modeling_auto")
         sys.path.insert(0, str(options.tests.resolve().parent))
         sys.modules.pop("tests", None)  # ours has the same name
+        with contextlib.suppress(Exception, unittest.SkipTest):
+            import_leniently("tests.test_modeling_common")  # once, for all processes
         done = {(row.module, row.name) for row in read_rows(options.out)}
         files = sorted(options.tests.glob("models/*/test_modeling_*.py"))
         chosen = [p for p in files if not options.only or p.parent.name in options.only]

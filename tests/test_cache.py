@@ -365,7 +365,7 @@ def sizes() -> dict[str, int]:
     """How much is in each container that is reached from a module of the package, through others
     and through objects of its own classes."""
     found: dict[str, int] = {}
-    seen = {id(vars(sys.modules[name])) for name in list(sys.modules)}
+    seen = {id(vars(each)) for each in list(sys.modules.values()) if hasattr(each, "__dict__")}
     seen |= {id(each.table) for each in cache.CACHES.values() if isinstance(each, Cache)}
     seen |= {id(sys.modules), id(cache.CACHES)}
     for name, module in list(sys.modules.items()):

@@ -555,7 +555,7 @@ class Capture:
         if found.violations and self.symbols:
             from lostwax.capture.shapes.violations import violation_error
 
-            raise violation_error(found.violations, self.symbols.spec)
+            raise violation_error(found.violations, self.symbols.spec, self.env)
         return found
 
     def _declared_sizes(self) -> list[Expr]:

@@ -27,7 +27,7 @@ from lostwax.capture.shapes.marks import is_of_torch_spec
 from lostwax.capture.shapes.reader import WILDCARD
 from lostwax.capture.shapes.spec import Spec
 from lostwax.errors import ConstraintViolationError, DynamicShapesError
-from lostwax.sym import BrokenDim
+from lostwax.sym import BrokenDim, ShapeEnv
 
 HEADING = "Suggested fixes:"
 _PLACES = 3  # of a Dim that are described
@@ -80,8 +80,11 @@ _SIZE = re.compile(r"(.+)\.shape\[(\d+)\]")
 _ORDER = ("range", "constant", "derived", "constraint")  # as code, each may use those before
 
 
-def violation_error(violations: Sequence[BrokenDim], spec: Spec) -> ConstraintViolationError:
+def violation_error(
+    violations: Sequence[BrokenDim], spec: Spec, env: ShapeEnv
+) -> ConstraintViolationError:
     """One error for all violations: by dimension, each with its guards and one fix."""
+    keeps_both = env.before_hint is not None  # where sizes decide
     by_dim: dict[str, list[BrokenDim]] = {}
     for violation in violations:
         for dim in dict.fromkeys([violation.dim, *_constants(violation)]):
@@ -89,7 +92,7 @@ def violation_error(violations: Sequence[BrokenDim], spec: Spec) -> ConstraintVi
     fixes = _find_fixes(violations, spec)
     head = "a declared dimension cannot" if len(by_dim) == 1 else f"{len(by_dim)} declared dims"
     head += " vary as declared" if len(by_dim) == 1 else " cannot vary as declared"
-    described = "\n".join(_dim_text(dim, found, spec) for dim, found in by_dim.items())
+    described = "\n".join(_dim_text(dim, found, spec, keeps_both) for dim, found in by_dim.items())
     lines = "\n".join(f"    {fix.code}" for fix in fixes)
     message = f"{head}{_line_to_paste(fixes)}\n{described}\n{HEADING}\n{lines}"
     constraints = _unchanged_constraints(spec, _redeclared_names(fixes))
@@ -128,7 +131,7 @@ def _constants(violation: BrokenDim) -> list[str]:
     return [fix.dim for fix in _read_fix(violation) if fix.kind == "constant"]
 
 
-def _dim_text(dim: str, violations: list[BrokenDim], spec: Spec) -> str:
+def _dim_text(dim: str, violations: list[BrokenDim], spec: Spec, keeps_both: bool) -> str:
     lines = [f"  {_declaration_text(dim, spec)}"]
     for violation in violations:
         guard = violation.guard
@@ -145,6 +148,8 @@ def _dim_text(dim: str, violations: list[BrokenDim], spec: Spec) -> str:
         elif _find_forgotten(dim, violation, spec):
             (fixed,) = (fix for fix in _read_fix(violation) if fix.dim == dim)
             lines.append(f"      or, if it never varies: {fixed.code.partition('  #')[0]}")
+        if guard.kind in ("branch", "specialize") and not keeps_both:
+            lines.append('      or export(..., control_flow="sizes"), which lets sizes decide')
     return "\n".join(lines)
 
 

@@ -366,6 +366,24 @@ def test_the_whole_story():
 def test_a_loop_over_a_size_is_explained(errors):
     assert "at tests/capture/shapes/test_violations.py" in str(errors["constant"])
     assert "a loop over a size is unrolled, one turn each" in str(errors["constant"])
+    other = '      or export(..., control_flow="sizes"), which lets sizes decide\n'
+    assert other in str(errors["constant"])
+
+
+def test_what_lets_sizes_decide_is_said_where_it_may_help() -> None:
+    def ask(x: torch.Tensor) -> torch.Tensor:
+        return torch.arange(len(x))
+
+    def refuse(**options: Any) -> str:
+        with pytest.raises(ConstraintViolationError) as error:
+            export(lambda x: ask(x) + x.view(12), (ones(12),), **options)
+        return str(error.value)
+
+    varying = {"dynamic_shapes": ({0: Dim("n")},)}
+    assert "which lets sizes decide" in refuse(**varying)
+    assert "which lets sizes decide" not in refuse(**varying, control_flow="sizes")
+    program = export(ask, (ones(12),), **varying, control_flow="sizes")
+    assert program.module()(ones(5)).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_all_dims_are_told_at_once(errors):

@@ -48,7 +48,7 @@ from lostwax.capture.flow.rewriting.exits import (
 from lostwax.capture.flow.rewriting.names import ASKED, GOES_ON, ITEM, OVER, TRUTH
 from lostwax.capture.flow.rewriting.picks import Place, place_of
 from lostwax.capture.flow.rewriting.scopes import FUNCTIONS, SCOPES, find_stored, walk_own
-from lostwax.capture.flow.rewriting.trees import children, walk
+from lostwax.capture.python.trees import children, walk
 
 APPENDS, READS, GUARDED, REPLACES = "appends", "reads", "guarded", "replaces"
 """What is known of a loop: it appends to lists; its body reads what earlier turns have appended; it

@@ -17,7 +17,7 @@ import torch
 from lostwax.capture.flow.rewriting.exits import assign, hook, load, locate, locate_all, map_blocks
 from lostwax.capture.flow.rewriting.names import GENERATOR, ITEM, ITEMS, PART, TRUTH
 from lostwax.capture.flow.rewriting.scopes import COMPREHENSIONS, Meanings, find_stored
-from lostwax.capture.flow.rewriting.trees import children, walk
+from lostwax.capture.python.trees import children, walk
 
 Block = list[ast.stmt]
 QUESTIONS = (any, all)

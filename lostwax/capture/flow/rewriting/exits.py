@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from lostwax.capture.flow.rewriting.names import LEFT, RESULT
 from lostwax.capture.flow.rewriting.scopes import SCOPES, find_stored
-from lostwax.capture.flow.rewriting.trees import walk
+from lostwax.capture.python.trees import walk
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _MOST = 1_000

@@ -48,7 +48,7 @@ from lostwax.capture.flow.rewriting.scopes import (
     Meanings,
     find_stored,
 )
-from lostwax.capture.flow.rewriting.trees import children, walk
+from lostwax.capture.python.trees import children, walk
 
 Block = list[ast.stmt]
 Reads = tuple[tuple[str, ...], ...]

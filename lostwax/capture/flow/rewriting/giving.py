@@ -49,7 +49,7 @@ from lostwax.capture.flow.rewriting.names import (
 from lostwax.capture.flow.rewriting.picks import Place, place_of
 from lostwax.capture.flow.rewriting.regions import holds_yield, spell_super
 from lostwax.capture.flow.rewriting.scopes import SCOPES, Names, find_stored, walk_own
-from lostwax.capture.flow.rewriting.trees import walk
+from lostwax.capture.python.trees import walk
 
 Block = list[ast.stmt]
 

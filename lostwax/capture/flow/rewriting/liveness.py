@@ -22,7 +22,7 @@ from lostwax.capture.flow.rewriting.scopes import (
     find_stored,
     walk_own,
 )
-from lostwax.capture.flow.rewriting.trees import children, walk
+from lostwax.capture.python.trees import children, walk
 
 
 def note_live(function: ast.FunctionDef) -> None:

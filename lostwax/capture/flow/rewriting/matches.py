@@ -18,7 +18,7 @@ from typing import Any
 from lostwax.capture.flow.rewriting.exits import assign, load, locate_all, map_blocks
 from lostwax.capture.flow.rewriting.names import PART, TRUTH
 from lostwax.capture.flow.rewriting.scopes import find_stored
-from lostwax.capture.flow.rewriting.trees import walk
+from lostwax.capture.python.trees import walk
 
 Block = list[ast.stmt]
 

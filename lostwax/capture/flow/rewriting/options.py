@@ -34,7 +34,7 @@ from lostwax.capture.flow.rewriting.liveness import lists_variables
 from lostwax.capture.flow.rewriting.names import OPTION, PART, TRUTH
 from lostwax.capture.flow.rewriting.picks import halve, place_of
 from lostwax.capture.flow.rewriting.scopes import COMPREHENSIONS, SCOPES, walk_own
-from lostwax.capture.flow.rewriting.trees import children, walk
+from lostwax.capture.python.trees import children, walk
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Delete)
 _COMPARING = ("equal", "differ", "is_same", "is_other")

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from lostwax.capture.flow.rewriting.exits import hook_value, load, locate, map_blocks
 from lostwax.capture.flow.rewriting.scopes import SCOPES
-from lostwax.capture.flow.rewriting.trees import walk
+from lostwax.capture.python.trees import walk
 
 Place = tuple[int, int, int, int]
 """Where an expression begins and ends: lines and columns, as `ast` counts them."""

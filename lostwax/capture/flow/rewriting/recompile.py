@@ -62,9 +62,9 @@ from lostwax.capture.flow.rewriting.scopes import (
     Shadows,
     walk_own,
 )
-from lostwax.capture.flow.rewriting.trees import fill_places, walk
 from lostwax.capture.python.identities import ask_identities
 from lostwax.capture.python.replaced_text import compile_tree, name_calls, replaced
+from lostwax.capture.python.trees import fill_places, walk
 from lostwax.collector import list_functions
 
 FunctionKey = tuple[str, int, str]
@@ -175,7 +175,7 @@ def _rewrite_file(file: str, plans: Plans, hooks: Hooks) -> list[tuple[FunctionT
     return [*_find_functions(functions, around, wanted, plain, new)]
 
 
-class _Written(NamedTuple):
+class _Recompiled(NamedTuple):
     """A file with other functions."""
 
     plain: dict[_Path, CodeType]
@@ -190,7 +190,7 @@ class _Written(NamedTuple):
     """What names meant."""
 
 
-def _find_written(file: str, plans: Plans, named: Globals) -> _Written:
+def _find_written(file: str, plans: Plans, named: Globals) -> _Recompiled:
     """The file with other functions; the same as before, if nothing that it depends on is another.
     (A plan is tried before it is carried out, and each attempt carries out those of the last.)"""
     if file in replaced:
@@ -203,10 +203,10 @@ def _find_written(file: str, plans: Plans, named: Globals) -> _Written:
     return found
 
 
-_WRITTEN = Cache[Any, _Written](__name__, "written", 256)
+_WRITTEN = Cache[Any, _Recompiled](__name__, "writes", 256)
 
 
-def _write(file: str, plans: Plans, named: Globals) -> _Written:
+def _write(file: str, plans: Plans, named: Globals) -> _Recompiled:
     tree = _parse(file, [line for _, line, _ in plans])
     plain = dict(_walk_codes(compile_tree(file, tree)))
     wanted = {path for path, code in plain.items() if key_of(code) in plans}
@@ -227,7 +227,7 @@ def _write(file: str, plans: Plans, named: Globals) -> _Written:
     if left:
         raise NotRewritable("its source is not the one that runs")
     fill_places(tree)
-    return _Written(plain, wanted, compile_tree(file, tree), lambdas, named.answers)
+    return _Recompiled(plain, wanted, compile_tree(file, tree), lambdas, named.answers)
 
 
 def _parse(file: str, lines: list[int]) -> ast.Module:

@@ -27,7 +27,7 @@ from lostwax.capture.flow.rewriting.exits import (
 from lostwax.capture.flow.rewriting.liveness import find_nonlocal
 from lostwax.capture.flow.rewriting.names import ITEMS, MOVED
 from lostwax.capture.flow.rewriting.scopes import FUNCTIONS, NONE, Names, find_loads, find_stored
-from lostwax.capture.flow.rewriting.trees import children, walk
+from lostwax.capture.python.trees import children, walk
 
 
 def add_hooks(

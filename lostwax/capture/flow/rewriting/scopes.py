@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import BuiltinFunctionType, FunctionType, ModuleType, NoneType
 from typing import Any, NamedTuple
 
-from lostwax.capture.flow.rewriting.trees import children, walk
+from lostwax.capture.python.trees import children, walk
 
 Names = frozenset[str]
 NONE: Names = frozenset()

@@ -224,7 +224,9 @@ def compile_both(source: str) -> list[CodeType]:
     """The code of a file as it is, and with its function rewritten."""
     tree, other = ast.parse(source), ast.parse(source)
     (function,) = [n for n in other.body if isinstance(n, ast.FunctionDef)]
-    recompile.rewrite_function(function, recompile.Plan(), Shadows(other, Globals(())).find(function))
+    recompile.rewrite_function(
+        function, recompile.Plan(), Shadows(other, Globals(())).find(function)
+    )
     ast.fix_missing_locations(other)
     plain, new = (compile(each, "generated.py", "exec") for each in (tree, other))
     return [plain, recompile.put_hooks(new, HOOKS)]

@@ -27,10 +27,10 @@ EXTRA, SECONDS, GROWTH, OVER_EAGER, TURNS = 1.03, 1.0, 2.6, 1.5, 25
 _IF = "    if x.sum() > {0}:\n        x = x + {0}\n    else:\n        x = x * 0.5\n"
 
 
-def write_choices(count: int) -> Any:
-    """A function with so many `if`s in a row."""
+def write_choices(count: int, turn: int = 0) -> Any:
+    """A function with so many `if`s in a row, in a file of its own for each turn."""
     text = "def choose(x):\n" + "".join(map(_IF.format, range(count))) + "    return x\n"
-    file = f"/generated/choices_{count}.py"
+    file = f"/generated/choices_{count}_{turn}.py"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     names: dict[str, Any] = {}
     exec(compile(text, file, "exec"), names)
@@ -75,8 +75,9 @@ def main() -> int:
     lostwax.export(write_choices(2), (x,))
     seconds = {}
     for count in (20, 40, 80):
-        export = partial(lostwax.export, write_choices(count), (x,))
-        seconds[count] = min(processor_seconds(export) for _ in range(3))
+        # a function of its own each time: what was found for one is kept
+        exports = [partial(lostwax.export, write_choices(count, i), (x,)) for i in range(3)]
+        seconds[count] = min(map(processor_seconds, exports))
         print(f"{count} ifs: {seconds[count]:.2f} s")
     run = lostwax.export(repeat, (x,)).module()
     ours, eager = (

@@ -220,10 +220,7 @@ class RaiseLeaves(Retry):
         for code, call in self.calls:
             plan = found.get(key_of(code), Plan())
             if sum(place == call[0] for place, _ in plan.raising_calls) == _DEEPEST_RAISES:
-                self.refusal.add_note(
-                    "  note: it calls itself, and what each of the calls raises leaves the others: "
-                    f"{_DEEPEST_RAISES} of these are taken apart at most"
-                )
+                self.refusal = _refuse_depth(code, call[0])
                 return None
             found[key_of(code)] = plan._replace(raising_calls=plan.raising_calls | {call})
         codes = [*self.raising, *(code for code, _ in self.calls)]
@@ -232,6 +229,17 @@ class RaiseLeaves(Retry):
         if _find_new_obstacle(attempt.plans, found) is not None:
             return None
         return attempt._replace(plans=found)
+
+
+def _refuse_depth(code: CodeType, called: Place) -> CaptureError:
+    name = code.co_name
+    return CaptureError(
+        f"data decide whether {name} raises an exception that is caught further out, and it calls "
+        f"itself more than {_DEEPEST_RAISES} times.\n"
+        f"  at {Location(code.co_filename, called[0], code.co_qualname)}\n"
+        "  why: what the innermost call raises leaves each of the others, and is looked at there\n"
+        "  instead: write it as a loop; or return a second value that says whether it failed"
+    )
 
 
 class DictChanges(Retry):

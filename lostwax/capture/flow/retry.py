@@ -291,7 +291,7 @@ def amend_refused(attempt: Attempt, error: BaseException) -> Attempt | None:
         if other is not None:
             return other
     if isinstance(error, ConstraintViolationError):
-        for each in attempt.settled.reasons if attempt.settled is not None else ():
+        for each in dict.fromkeys(attempt.settled.reasons if attempt.settled else ()):
             error.add_note(f"  note: both ways were not kept, for {each}")
     _advise(error)
     error.__cause__ = None  # it says where the question was asked, as the error does

@@ -91,6 +91,7 @@ class Ran(NamedTuple):
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "nets.py").write_text(NETS)
+    monkeypatch.delitem(sys.modules, "nets", raising=False)  # a page of a recipe has one, too
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])  # the command adds the folder
     return tmp_path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -347,23 +348,36 @@ def test_what_a_branch_raises_is_not_caught_outside() -> None:
         exported(program, (X,))
 
 
-def test_a_tensor_of_a_branch_is_used_outside() -> None:
-    """What torch's C++ keeps is not looked into; a branch's tensors are known all the same."""
-
+def test_what_cpp_keeps_of_a_branch_is_refused() -> None:
     def program(self: Any, x: Any) -> Any:
         kept = torch.futures.Future[Any]()
 
         def true(x: Any) -> Any:
+            kept.set_result(x.sin())
+            return x + 1
+
+        return torch.cond(x.sum() > 0, true, lambda x: x - 1, (x,)) + kept.wait()
+
+    with pytest.raises(CaptureError, match=r"changes kept \(or calls a method of it, which may\)"):
+        exported(program, (X,))
+
+
+def test_a_tensor_of_a_branch_is_used_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What loggers keep is not looked into; a branch's tensors are known all the same."""
+    monkeypatch.setattr(logging.root, "kept", None, raising=False)
+
+    def program(self: Any, x: Any) -> Any:
+        def true(x: Any) -> Any:
             y = x.sin()
-            kept.set_result(y)
+            logging.root.kept = y  # type: ignore[attr-defined]
             return y + 1
 
         y = torch.cond(x.sum() > 0, true, lambda x: x - 1, (x,))
-        return y + kept.wait()
+        return y + logging.root.kept
 
     with pytest.raises(CaptureError, match=r"a tensor of the true branch of torch.cond") as error:
         exported(program, (X,))
-    assert line(program, "return y + kept.wait()") in str(error.value)
+    assert line(program, "return y + logging.root.kept") in str(error.value)
     assert line(program, "y = x.sin()") in str(error.value)
 
 
@@ -583,16 +597,16 @@ def test_guards_of_a_branch_do_not_leak() -> None:
         module(odd)
 
 
-def test_a_number_of_a_branch_is_used_outside() -> None:
-    def program(self: Any, x: Any) -> Any:
-        kept = torch.futures.Future[Any]()
+def test_a_number_of_a_branch_is_used_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.root, "kept", None, raising=False)
 
+    def program(self: Any, x: Any) -> Any:
         def true(x: Any) -> Any:
-            kept.set_result(x.sum().item())
+            logging.root.kept = x.sum().item()  # type: ignore[attr-defined]
             return x + 1
 
         y = torch.cond(x.sum() > 0, true, lambda x: x - 1, (x,))
-        return y * kept.wait()
+        return y * logging.root.kept
 
     with pytest.raises(CaptureError, match=r"a number of the true branch of torch.cond"):
         exported(program, (X,))

@@ -131,7 +131,7 @@ def _has_more(owner: Any) -> bool:
     is_copied = any(getattr(cls, name) is not own for name, own in _COPYING)
     if is_copied or cls in _PLAIN_BYTES or _is_threading_object(owner):
         return False
-    if _read_state(owner) is not None:
+    if isinstance(owner, _GROUPS) or _read_state(owner) is not None:
         return False
     is_shown = type(owner) is cls and any(each is not cls for each in _find_held(owner))
     return any(_read_bytes(owner)) and not is_shown
@@ -291,6 +291,8 @@ def _find_opaque_base(cls: type) -> Any:
 
 _PLAIN_BYTES = (type(Lock()), type(RLock()), SimpleQueue)
 """Classes whose bytes say all. (From Python 3.13 on, a queue counts there what was put in it.)"""
+_GROUPS = (torch.distributed.ProcessGroup,) if torch.distributed.is_available() else ()
+"""Groups of processes: what is asked of one (its size) stays, and what it does is a collective."""
 _PLAIN = (int, float, complex, str, bytes, bool, NoneType)
 _COPYING = [
     (name, getattr(object, name)) for name in ("__reduce__", "__reduce_ex__", "__getstate__")

@@ -340,6 +340,17 @@ def test_what_writes_its_state_is_compared_and_not_watched() -> None:
     assert torch.equal(program.module()(X), X + 4)
 
 
+def test_a_group_of_processes_may_be_asked_for_its_size() -> None:
+    group = torch.distributed.ProcessGroup(1, 4)
+
+    def share(x: Tensor) -> Tensor:
+        return x / group.size() if x.sum() > 0 else x - group.rank()
+
+    module = lostwax.export(share, (X,)).module()
+    assert torch.equal(module(X), X / 4)
+    assert torch.equal(module(-X), -X - 1)
+
+
 @pytest.mark.parametrize("is_keyword", [False, True])
 def test_so_is_a_default_that_grows(is_keyword: bool) -> None:
     class Positional(Counting):

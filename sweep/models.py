@@ -2,7 +2,7 @@
 
     python -m sweep.models --tests ../transformers/tests [--only llama t5 ...] [--first]
                            [--ways eval train batch length] [--jobs 2] [--limit 60]
-                           [--part 2/8] [--out rows.jsonl]
+                           [--part 2/8] [--device cuda] [--out rows.jsonl]
 
 Each tester makes a small configuration and inputs; each of its model classes is exported for
 evaluation, for training, with a batch that varies, and with lengths of texts that vary, and
@@ -96,11 +96,11 @@ class Example:
 # --------------------------------------------------------------------------------- one class
 
 
-def sweep_class(case: Any, model_class: type[Any], row: Row, ways: list[str], limit: int) -> None:
-    for way in ways:
+def sweep_class(case: Any, model_class: type[Any], row: Row, options: argparse.Namespace) -> None:
+    for way in options.ways:
         try:
-            with give_up_after(limit):
-                row.found[way] = sweep_way(case, model_class, way)
+            with give_up_after(options.limit):
+                row.found[way] = sweep_way(case, model_class, way, options.device)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -109,8 +109,8 @@ def sweep_class(case: Any, model_class: type[Any], row: Row, ways: list[str], li
                 traceback.print_exception(error)
 
 
-def sweep_way(case: Any, model_class: type[Any], way: str) -> str:
-    example = make_example(case, model_class, way == "train")
+def sweep_way(case: Any, model_class: type[Any], way: str, device: str) -> str:
+    example = make_example(case, model_class, way == "train", device)
     if way in ("eval", "train"):
         return compare_example(example)
     shapes = varying_batch(example) if way == "batch" else varying_lengths(example)
@@ -128,7 +128,7 @@ def sweep_way(case: Any, model_class: type[Any], way: str) -> str:
     return word
 
 
-def make_example(case: Any, model_class: type[Any], training: bool) -> Example:
+def make_example(case: Any, model_class: type[Any], training: bool, device: str) -> Example:
     def make() -> Example:
         common = import_module("tests.test_modeling_common")
         torch.manual_seed(0)
@@ -146,7 +146,9 @@ def make_example(case: Any, model_class: type[Any], training: bool) -> Example:
         common.set_config_for_less_flaky_test(config)
         model = model_class(config).train(training)
         common.set_model_for_less_flaky_test(model)
-        return Example(model, set_apart({k: v for k, v in inputs.items() if v is not None}))
+        inputs = set_apart({k: v for k, v in inputs.items() if v is not None})
+        moved = pytree.tree_map_only(Tensor, lambda t: t.to(device), inputs)
+        return Example(model.to(device), moved)
 
     return try_eager(make)
 
@@ -337,7 +339,7 @@ def sweep_file(path: Path, options: argparse.Namespace, done: set[tuple[str, str
         for model_class in classes[:1] if options.first else classes:
             if (name, model_class.__name__) not in done:
                 row, start = Row(name, model_class.__name__), time.monotonic()
-                sweep_class(case, model_class, row, options.ways, options.limit)
+                sweep_class(case, model_class, row, options)
                 row.seconds = round(time.monotonic() - start, 1)
                 write(options.out, row)
 
@@ -405,6 +407,7 @@ def main() -> int:
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--part", default="1/1", help="2/8: of each eight testers the second")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="where the models are: cuda")
     parser.add_argument("--limit", type=int, default=60, help="seconds that one way may take")
     parser.add_argument("--out", type=Path, default=Path("models.jsonl"))
     parser.add_argument("--summary", action="store_true", help="count what is there, make nothing")
@@ -417,8 +420,9 @@ def main() -> int:
         import_module("transformers.models.auto.modeling_auto")
         sys.path.insert(0, str(options.tests.resolve().parent))
         sys.modules.pop("tests", None)  # ours has the same name
-        with contextlib.suppress(Exception, unittest.SkipTest):
-            import_leniently("tests.test_modeling_common")  # once, for all processes
+        if options.device == "cpu":  # a process that has begun with CUDA cannot be forked
+            with contextlib.suppress(Exception, unittest.SkipTest):
+                import_leniently("tests.test_modeling_common")  # once, for all processes
         done = {(row.module, row.name) for row in read_rows(options.out)}
         files = sorted(options.tests.glob("models/*/test_modeling_*.py"))
         chosen = [p for p in files if not options.only or p.parent.name in options.only]

@@ -98,10 +98,14 @@ def kernel_seconds(events: Iterable[Any]) -> dict[str, float]:
     for event in events:
         if event.name.startswith(_MARK) and event.device_type == DeviceType.CPU:
             name = event.name.removeprefix(_MARK)
-            found[name] = found.get(name, 0.0) + _kernel_micros(event) / 1e6
+            found[name] = found.get(name, 0.0) + _kernel_micros(event, set()) / 1e6
     return found
 
 
-def _kernel_micros(event: Any) -> float:
-    own = sum(k.duration for k in event.kernels if not k.name.startswith(_MARK))
-    return float(own) + sum(map(_kernel_micros, event.cpu_children))
+def _kernel_micros(event: Any, counted: set[int]) -> float:
+    """torch gives an event its kernels by its id, which what the driver does below it may share."""
+    found = 0.0
+    if event.id not in counted:
+        counted.add(event.id)
+        found = float(sum(k.duration for k in event.kernels if not k.name.startswith(_MARK)))
+    return found + sum(_kernel_micros(child, counted) for child in event.cpu_children)

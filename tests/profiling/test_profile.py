@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 from torch.autograd.profiler_util import FunctionEvent
+from torch.profiler import DeviceType
 
 import lostwax
 from lostwax.backends import XnnpackPartitioner
@@ -203,9 +206,9 @@ def test_a_program_in_eager() -> None:
     assert all(p.line for p in profile.pieces)
 
 
-def test_kernels_count_and_not_the_marks_that_a_gpu_has_of_its_own() -> None:
-    def event(name: str, kernels: dict[str, int]) -> FunctionEvent:
-        made = FunctionEvent(len(name), name, 1, 0, 100, use_device="cuda")
+def test_kernels_count_once_and_not_the_marks_that_a_gpu_has_of_its_own() -> None:
+    def event(name: str, kernels: dict[str, int], number: int | None = None) -> FunctionEvent:
+        made = FunctionEvent(number or len(name), name, 1, 0, 100, use_device="cuda")
         for kernel, micros in kernels.items():
             made.append_kernel(kernel, 0, micros)
         return made
@@ -213,6 +216,7 @@ def test_kernels_count_and_not_the_marks_that_a_gpu_has_of_its_own() -> None:
     node, called = event("lostwax:addmm", {"lostwax:addmm": 90}), event("aten::addmm", {"gemm": 30})
     launch = event("cudaLaunchKernel", {"bias": 5})
     called.append_cpu_child(launch)
+    called.append_cpu_child(event("Activity Buffer Request", {"gemm": 30}, called.id))
     node.append_cpu_child(called)
     seconds = kernel_seconds([node, called, launch, event("lostwax:view", {})])
     assert seconds == {"addmm": pytest.approx(35e-6), "view": 0}
@@ -226,6 +230,29 @@ def test_a_program_on_a_gpu() -> None:
     found = {p.name: p.seconds for p in profile.pieces}
     assert 0 < found["aten.convolution.default"] < profile.seconds < 1
     assert found["aten.t.default"] == 0
+
+
+@pytest.mark.gpu
+def test_a_profile_on_a_gpu_is_what_torch_counts_there(tmp_path: Path) -> None:
+    """All nodes together are as long as all kernels, by the command too."""
+    layers = [nn.Linear(2048, 2048), nn.GELU(), nn.Linear(2048, 256), nn.LayerNorm(256)]
+    model, x = nn.Sequential(*layers).eval().cuda(), torch.randn(4096, 2048, device="cuda")
+    program = lostwax.export(model, (x,))
+    lostwax.save(program, tmp_path / "m.pt2")
+    lines = [sys.executable, "-m", "lostwax", "profile", str(tmp_path / "m.pt2"), "--json"]
+    told = subprocess.run(lines, capture_output=True, text=True, check=True)
+    profile = json.loads(told.stdout)["result"]["profile"]
+    module = program.module()
+    with torch.no_grad(), torch.profiler.profile() as profiler:
+        for _ in range(5):
+            module(x)
+        torch.cuda.synchronize()
+    on_gpu = [e for e in profiler.events() or () if e.device_type == DeviceType.CUDA]
+    kernels = sum(e.time_range.elapsed_us() for e in on_gpu) / 5 / 1e6
+    assert profile["seconds"] == pytest.approx(kernels, rel=0.3)
+    slowest = max(profile["pieces"], key=lambda piece: piece["seconds"])
+    assert slowest["name"] in ("aten.linear.default", "aten.addmm.default")
+    assert slowest["seconds"] > 0.4 * profile["seconds"]
 
 
 def test_the_explorer_lays_it_over_a_program(profile: Profile, folder: Path) -> None:

@@ -83,9 +83,6 @@ class FakeTensorMode(TorchDispatchMode):
     kernels: Mapping[OpOverload, Callable[..., Any]] = MappingProxyType({})
     """Fake kernels in the place of those that operators have, or have not."""
 
-    keeps_indices = False
-    """An index that is a tensor of one element (`bias[head]`) stays one: its number is not read."""
-
     def __init__(
         self, *, allow_non_fake_inputs: bool = False, shape_env: ShapeEnv | None = None
     ) -> None:

@@ -32,7 +32,7 @@ from lostwax.fake.devices import concrete_device, mark_device
 from lostwax.fake.refusals import other_class_error, refuse, refuse_use
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.classes import is_text_read
-from lostwax.fake.symbolic.indexing import getitem, read_places, setitem
+from lostwax.fake.symbolic.indexing import getitem, setitem
 from lostwax.fake.symbolic.layout import is_never_contiguous
 from lostwax.fake.symbolic.node import wrap
 from lostwax.location import PASSING_ON, Location, user_location
@@ -115,7 +115,6 @@ class FakeMode(Protocol):
     """What a fake asks of its mode, the `FakeTensorMode`."""
 
     thread: int
-    keeps_indices: bool
     takes_wrappers: bool
     templates: dict[int, Any] | None
     asked_by_cpp: list[tuple[FakeTensor, TensorType]] | None
@@ -181,11 +180,15 @@ class FakeTensor(ObservedTensor):
         _set_data(self, other)
         self.fake_type, self.fake_storage = other.fake_type, other.fake_storage
         self.tracked = other.tracked
+        self.take_constant(other)
+        if tracked is not None and other.tracked is not None:
+            self.fake_mode.observer.note_new_data(self, other, before, tracked)
+
+    def take_constant(self, other: FakeTensor) -> None:
+        """Know the value that is known of the other, whose memory this one shows now."""
         self.constant = other.known_constant()
         if self.constant is not None:
             self.constant_version = other.constant_version
-        if tracked is not None and other.tracked is not None:
-            self.fake_mode.observer.note_new_data(self, other, before, tracked)
 
     def view(self, *size: Any, **kwargs: Any) -> Any:
         return super().view(*size, **kwargs) if kwargs else self.fake_mode.view(self, size)
@@ -221,8 +224,6 @@ class FakeTensor(ObservedTensor):
         return new_fake(self.fake_mode, self.fake_type, self.fake_storage, is_marked(self))
 
     def __getitem__(self, index: Any) -> Any:
-        if self.fake_mode.keeps_indices and (places := read_places(index)):
-            return torch.ops.aten.index.Tensor(self, places)
         return getitem(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:

@@ -69,7 +69,7 @@ def _modified_scores(
     key = _like_query(key, query).to(precision)
     scores = query.to(precision) @ key.transpose(-2, -1) * scale
     places = [torch.arange(size, device=query.device) for size in scores.shape]
-    with _KeptIndices(mode):
+    with _KeptIndices():
         allowed = _for_all(mask_mod, 0, len(mask_buffers))(*places, *mask_buffers)
         modified = _for_all(score_mod, 1, len(score_buffers))(scores, *places, *score_buffers)
     if modified.dtype is not scores.dtype:
@@ -121,20 +121,7 @@ def _for_all(function: Callable[..., Any], before: int, buffers: int) -> Callabl
 
 class _KeptIndices(TorchFunctionMode):
     """An index that is computed (`bias[head]`) stays a tensor. Python's indexing would read the
-    number of a tensor that has one element. Fakes do not ask this mode (`fake/symbolic/indexing`),
-    and what `vmap` makes of them does."""
-
-    def __init__(self, mode: FakeTensorMode) -> None:
-        super().__init__()
-        self._mode = mode
-
-    def __enter__(self) -> Any:
-        self._mode.keeps_indices = True
-        return super().__enter__()  # type: ignore[no-untyped-call]
-
-    def __exit__(self, *error: Any) -> None:
-        self._mode.keeps_indices = False
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
+    number of a tensor that has one element."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None

@@ -14,16 +14,57 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from lostwax.classes import SYMBOLIC
 
 _SymInt = torch.SymInt
 _getitem: Callable[..., Any] = torch.Tensor.__getitem__
 _setitem: Callable[..., Any] = torch.Tensor.__setitem__
+_count_modes: Any = torch._C._len_torch_function_stack
+_mode_at: Any = torch._C._get_function_stack_at
+_pop_mode: Any = torch._C._pop_torch_function_stack
+_push_mode: Any = torch._C._push_on_torch_function_stack
+
+
+class _LastMode(TorchFunctionMode):
+    """Below the function modes that the user has entered: what they let through is done here."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is _getitem:
+            return getitem(*args)
+        return setitem(*args) if func is _setitem else func(*args, **(kwargs or {}))
+
+
+_LAST = _LastMode()
+
+
+def ask_modes(function: Callable[..., Any], *args: Any) -> Any:
+    """Call `Tensor.__getitem__` or `__setitem__` where function modes are on: C++ shows it to
+    these first."""
+    modes = [_mode_at(i) for i in range(_count_modes())]
+    if modes[0] is _LAST:
+        return function(*args)
+    _set_modes([_LAST, *modes])
+    try:
+        return function(*args)
+    finally:
+        _set_modes(modes)
+
+
+def _set_modes(modes: Sequence[Any]) -> None:
+    for _ in range(_count_modes()):
+        _pop_mode()
+    for mode in modes:
+        _push_mode(mode)
 
 
 def getitem(x: torch.Tensor, index: Any) -> Any:
     """`x[index]`, for a class's `__getitem__`."""
+    if _count_modes():
+        return ask_modes(_getitem, x, index)
     if type(index) is not int:
         index = _replace_scalars(index)
         if _is_truth(index):
@@ -38,6 +79,9 @@ def getitem(x: torch.Tensor, index: Any) -> Any:
 
 def setitem(x: torch.Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`, for a class's `__setitem__`."""
+    if _count_modes():
+        ask_modes(_setitem, x, index, value)
+        return
     index = _replace_scalars(index)
     if not x.is_cpu or _has_open_lists(index):
         index = _replace_lists(index)

@@ -15,6 +15,7 @@ import torch
 
 from lostwax.classes import SYMBOLIC, list_nested
 from lostwax.errors import DataDependentError, UnsupportedFakeError
+from lostwax.fake.devices import concrete_device
 from lostwax.fake.storage import NumberStorage
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
@@ -23,6 +24,7 @@ from lostwax.ops.registry import Operator, aten, evaluation, operator
 from lostwax.ops.traits import Trait
 from lostwax.sym import Expr, ShapeEnv, Size, current, eq
 from lostwax.sym.numbers.real import unbacked_real
+from lostwax.types import TensorType
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
@@ -73,6 +75,17 @@ class CountedMasks(UnbackedSizes):
             return int(known.count_nonzero())
 
 
+class KnownSize(UnbackedSizes):
+    """A size that is known."""
+
+    def __init__(self, known: int) -> None:
+        super().__init__(None, "")
+        self._known = known
+
+    def size(self, upper: Size | None = None, lower: int = 0) -> Size:
+        return self._known
+
+
 def _make_fresh(mode: FakeTensorMode, record: Operator, args: Any) -> UnbackedSizes:
     name = record.overload._schema.name.removeprefix("aten::")
     if Trait.SIZED_BY_MASKS in record.traits:
@@ -85,11 +98,14 @@ def _make_fresh(mode: FakeTensorMode, record: Operator, args: Any) -> UnbackedSi
 def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Evaluate a data-dependent operator: from constants if all are known, else with fresh symbols,
     which are remembered."""
-    if record.twin is None and _are_on_cpu(args):  # elsewhere the result may lie otherwise
-        known = _compute_constants(record, args, kwargs)
-        if known is not None:
-            return _make_constants(mode, known)
+    known = _compute_constants(record, args, kwargs) if record.twin is None else None
+    if known is not None and _are_on_cpu(args):
+        return _make_constants(mode, known)
     types, named = mode.types(args, kwargs)
+    if known is not None:
+        made = _make_constants_elsewhere(mode, record, types, named, known)
+        if made is not None:
+            return made
 
     def answer() -> Any:
         fresh = _make_fresh(mode, record, args)
@@ -228,6 +244,18 @@ def equal(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
     return _unknown_truth(mode, "equal")
 
 
+def assert_data(condition: torch.Tensor, message: str) -> None:
+    """A step that checks a condition on data. A GPU's kernel takes texts of up to 254 bytes."""
+    text = message.encode()
+    if len(text) > _LONGEST_TEXT:
+        cut = text[: _LONGEST_TEXT - 4].decode(errors="ignore")
+        message = f"{cut} ..."
+    aten._assert_async.msg(condition, message)
+
+
+_LONGEST_TEXT = 254
+
+
 @evaluation("allclose")
 def allclose(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`torch.allclose(a, b)`: known for constants."""
@@ -323,6 +351,26 @@ def _make_constants(mode: FakeTensorMode, value: Any) -> Any:
     return value
 
 
+def _make_constants_elsewhere(
+    mode: FakeTensorMode, record: Operator, types: Any, named: Any, known: Any
+) -> Any:
+    """The same on a device where the result may lie otherwise in memory, as the rule says; None if
+    that does not agree, or the order of the elements is that of the device."""
+    given = dict(zip((a.name for a in record.overload._schema.arguments), types, strict=False))
+    if (given | named).get("sorted") is False:
+        return None
+    values = list(list_nested([known], torch.Tensor))
+    for count in sorted({size for value in values for size in value.shape}):
+        answer = record.rule(KnownSize(count), *types, **named)  # type: ignore[misc]
+        made = list(list_nested([answer], TensorType))
+        if [t.size for t in made] == [tuple(value.shape) for value in values]:
+            out = mode.wrap(answer)
+            for fake, value in zip(list_nested([out], FakeTensor), values, strict=True):
+                remember_constant(fake, value)
+            return out
+    return None
+
+
 class _Unknown(Exception):
     """An argument's value is not known."""
 
@@ -352,7 +400,7 @@ def _to_real(value: Any) -> Any:
     if isinstance(value, SYMBOLIC):
         raise _Unknown
     if isinstance(value, torch.device):
-        if value.type == "meta":
+        if concrete_device(value).type == "meta":
             raise _Unknown
         return _CPU
     if isinstance(value, (list, tuple)):

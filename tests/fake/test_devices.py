@@ -182,3 +182,36 @@ def test_a_mode_alone_knows_the_devices_apart() -> None:
         assert torch.where(x > 0, x, 0.0).device == torch.device("cuda:0")
         assert torch.where(y > 0, y, 0.0).device == torch.device("cuda:1")
         assert torch.zeros(3, device="meta").device == torch.device("meta")
+
+
+def split_by_literals(x: Tensor) -> Any:
+    grid = torch.tensor([[1, 2, 2], [2, 1, 2]], device=x.device)
+    rows = torch.repeat_interleave(grid[:, 1] * grid[:, 2], grid[:, 0])
+    places = torch.nonzero(grid == 2)
+    return x.split(rows.tolist()), places, x[: int(places[-1, 0])], grid[grid > 1].tolist()
+
+
+def test_what_is_computed_of_literals_is_known() -> None:
+    """Also where its size depends on values, and it lies otherwise in memory than on the CPU."""
+    want = split_by_literals(torch.ones(8, 3))
+    with FakeTensorMode():
+        x = torch.ones(8, 3, device="cuda")
+    program = lostwax.export(split_by_literals, (x,))
+    values = [node.meta["val"] for node in program.graph.output_node().args[0][:-4]]  # type: ignore[union-attr, index, misc]
+    parts, places, head = pytree.tree_leaves(want[:3])[:3], want[1], want[2]
+    assert [v.shape for v in values] == [t.shape for t in (*parts, places, head)]
+    (found,) = [v for v in values if v.dtype is torch.int64]
+    assert (found.stride(), found.device.type) == ((1, 4), "cuda")
+    assert want[3] == [2, 2, 2, 2]
+    assert list(program.graph.output_node().args[0][-4:]) == want[3]  # type: ignore[arg-type, index]
+
+
+def test_the_order_of_a_device_is_not_known() -> None:
+    def ordered(x: Tensor) -> Tensor:
+        kinds = torch._unique2(torch.tensor([3, 1, 3], device=x.device), sorted=False)[0]
+        return x + int(kinds[0])
+
+    with FakeTensorMode():
+        x = torch.ones(2, device="cuda")
+    program = lostwax.export(ordered, (x,))
+    assert any(node.target is torch.ops.aten._unique2.default for node in program.graph.nodes)

@@ -25,6 +25,7 @@ from lostwax.capture.trace.grad_marks import NeedsAutograd
 from lostwax.capture.trace.gradient_reach import find_join_between
 from lostwax.errors import LostwaxError
 from lostwax.fake.asked_tensor import read_gradient
+from lostwax.fake.data import assert_data
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import user_location
 from lostwax.sym.undecided import refuse_caught
@@ -44,7 +45,7 @@ def _record_assertion(plain: Any, condition: Any, message: str) -> None:
     """`torch._assert`: of data it is a step of the program."""
     if isinstance(condition, torch.Tensor):
         refuse_caught(AssertionError)
-        torch.ops.aten._assert_async.msg(condition, message)
+        assert_data(condition, message)
     elif isinstance(condition, torch.SymBool):
         torch._check_with(AssertionError, condition, lambda: message)
     else:

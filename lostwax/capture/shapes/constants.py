@@ -17,12 +17,12 @@ from lostwax.capture.example_call import Argument, ArgumentSlot, ExampleCall
 from lostwax.capture.shapes.dims import Auto, Static
 from lostwax.capture.shapes.spec import Spec
 from lostwax.errors import ConstantsError, did_you_mean
-from lostwax.fake.data import KNOWN_LIMIT, remember_constant
+from lostwax.fake.data import KNOWN_LIMIT, assert_data, remember_constant
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.data import Assumption
 from lostwax.ir.run.conditions.answers import VALUE
-from lostwax.ir.run.conditions.values import find_same, shorten, value_text
+from lostwax.ir.run.conditions.values import find_same, value_text
 
 
 class DeclaredConstant(NamedTuple):
@@ -139,7 +139,7 @@ def assume_constants(
         if constant.value.numel():  # an empty one is known by its sizes
             same = find_same(given[i], constant.value)
             text = f"{constant.path} is not the constant that was declared, {constant.text}"
-            torch._assert_async(same, shorten(text))
+            assert_data(same, text)
     mode.known_limit = KNOWN_LIMIT
     for i, constant in declared.items():
         remember_constant(given[i], constant.known)

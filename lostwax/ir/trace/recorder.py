@@ -228,4 +228,5 @@ class Recorder(FakeTensorMode):
         if new.fake_type.dtype is not target.fake_type.dtype:
             new = self.evaluate(aten._to_copy.default, (new,), {"dtype": target.fake_type.dtype})
         set_type(target, new.fake_type, new.fake_storage)
+        target.take_constant(new)
         target.tracked = new.tracked

@@ -141,6 +141,26 @@ def test_torch_checks_it_too() -> None:
             each.module()(X[:5], torch.tensor([3, 2]))
 
 
+def test_a_gpu_takes_the_text() -> None:
+    """Its kernel takes up to 254 bytes."""
+
+    def chosen(places: Tensor, x: Tensor) -> Tensor:
+        torch._assert((x > 0).all(), "größer " * 60)
+        return x[places.tolist()]
+
+    places, x = torch.arange(90) % 3, torch.ones(3)
+    program = lostwax.export(chosen, (places, x), constants={"places"})
+    texts = [
+        node.args[1]
+        for node in program.graph.nodes
+        if node.target is torch.ops.aten._assert_async.msg
+    ]
+    assert len(texts) == 2
+    assert all(200 < len(str(text).encode()) < 255 for text in texts)
+    with pytest.raises(RuntimeError, match=r"größer größer .* \.\.\."):
+        program.module()(places, -x)
+
+
 def test_capture_of_the_program_keeps_it() -> None:
     program = lostwax.export(parts, (X[:5], LENGTHS), constants={"lengths"})
     again = lostwax.export(program.module(), (X[:5], LENGTHS)).module()

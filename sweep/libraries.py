@@ -36,9 +36,13 @@ def load_timm() -> ModuleType:
 
 def load_transformers() -> ModuleType:
     transformers = _load("transformers")
-    # Caches among a decoder's outputs: transformers leaves the registration to the user.
-    import_module("transformers.integrations.executorch").register_dynamic_cache_export_support()
+    register_caches()
     return transformers
+
+
+def register_caches() -> None:
+    """Caches among a decoder's outputs: transformers leaves the registration to the user."""
+    import_module("transformers.integrations.executorch").register_dynamic_cache_export_support()
 
 
 def _load(name: str) -> ModuleType:

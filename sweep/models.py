@@ -46,7 +46,7 @@ from lostwax import Dim, export
 from lostwax.errors import ConstraintViolationError, InputValueError, LostwaxError
 from sweep.compare import Run, check, run, run_noisy
 from sweep.dynamic import aligned
-from sweep.libraries import import_torchvision
+from sweep.libraries import import_torchvision, register_caches
 from sweep.testers import EagerError, give_up_after, import_leniently, judge, shorten_error
 
 WAYS = ("eval", "train", "batch", "length")
@@ -418,6 +418,7 @@ def main() -> int:
         os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
         import_torchvision()
         import_module("transformers.models.auto.modeling_auto")
+        register_caches()
         sys.path.insert(0, str(options.tests.resolve().parent))
         sys.modules.pop("tests", None)  # ours has the same name
         if options.device == "cpu":  # a process that has begun with CUDA cannot be forked

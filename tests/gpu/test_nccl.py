@@ -16,6 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import lostwax
 from lostwax import Dim
+from lostwax.torch_version import TORCH
 from tests.distributed import ranks
 from tests.distributed.sharded import WORDS, make_llama, make_sequence_parallel
 
@@ -76,13 +77,15 @@ def test_tensor_parallel(make: Callable[[DeviceMesh], Any], mesh: DeviceMesh) ->
     with torch.device("cuda"):
         model = make(mesh).eval().requires_grad_(False)
     tokens = torch.randint(WORDS, (2, 6), device="cuda")
-    shapes = ({0: Dim("batch"), 1: Dim("length")},)
+    # Before torch 2.13 `matmul` of DTensors reads sizes as plain numbers.
+    varies = TORCH >= (2, 13)
+    shapes = ({0: Dim("batch"), 1: Dim("length")},) if varies else None
     program = lostwax.export(model, (tokens,), dynamic_shapes=shapes)
     file = io.BytesIO()
     lostwax.save(program, file)
     file.seek(0)
     for each in (program, lostwax.load(file, mesh=mesh)):
-        for size in ((2, 6), (3, 5)):
+        for size in ((2, 6), (3, 5)) if varies else ((2, 6),):
             tokens = torch.randint(WORDS, size, device="cuda")
             want = model(tokens)
             torch.testing.assert_close(each.module()(tokens), want.clone())

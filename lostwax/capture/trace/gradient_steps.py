@@ -43,11 +43,11 @@ def assign_with_history(tracer: Tracer, tracked: Tracked, new: Value) -> None:
         tracer.read(tracked if _is_detached(tracked) else tracked.base)
     heads: list[tuple[Tracked, Value]] = []
     while tracked.base is not None and tracked.view is not None:
-        seen = seen and tracked.view.grad
-        if _is_detached(tracked):
+        if _is_detached(tracked):  # whether gradients were on then or not
             new = _put_in_place(tracer, tracked.value, new, seen)
             heads.append((tracked, new))
             seen = False
+        seen = seen and tracked.view.grad
         new = tracer.scatter(tracked.base, new, tracked.view)
         tracked = tracked.base
     new = tracer.lay_out(tracked.value, new)

@@ -234,11 +234,19 @@ def _detached_and_written(w: Tensor, x: Tensor) -> Tensor:
     return y * 3
 
 
+def _detached_without_gradients(w: Tensor, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        y = (x * 2).view(4, 3).detach()
+    y += w.view(4, 3)
+    return y * 3
+
+
 UNSEEN: dict[str, tuple[Callable[[Tensor, Tensor], Any], int]] = {
     "a parameter": (_clipped, 1),
     "a part": (_overwritten, 2),
     "what has no gradient": (_counted, 0),
     "a gradient that begins there": (_detached_and_written, 0),
+    "the same, without gradients before": (_detached_without_gradients, 0),
 }
 
 

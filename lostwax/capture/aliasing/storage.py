@@ -112,6 +112,15 @@ def stops_gradient(tracked: Tracked, base: Tracked, seen: TensorType) -> bool:
     return False
 
 
+def are_made_with_gradients(tracked: Tracked, base: Tracked) -> bool:
+    """Were all views between a base and this view of it made while gradients were switched on?"""
+    while tracked is not base and tracked.base is not None and tracked.view is not None:
+        if not tracked.view.grad:
+            return False
+        tracked = tracked.base
+    return True
+
+
 def strided_arguments(base: TensorType, seen: TensorType, is_row: bool) -> tuple[Any, ...]:
     """The arguments of `as_strided` that make the view `seen` of a tensor of type `base`, wherever
     in its memory that starts. `is_row`: that is not known."""

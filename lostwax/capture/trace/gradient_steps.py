@@ -38,7 +38,7 @@ DETACHED = View(aten.detach.default, (), {}, None)
 def assign_with_history(tracer: Tracer, tracked: Tracked, new: Value) -> None:
     """Assign as autograd sees it: a detached tensor has a history of its own, and a write to it, or
     to a view of it, enters that history alone."""
-    seen = is_grad_enabled() if tracer.grad is None else tracer.grad
+    seen = tracer.has_grad
     if tracked.base is not None:
         tracer.read(tracked if _is_detached(tracked) else tracked.base)
     heads: list[tuple[Tracked, Value]] = []

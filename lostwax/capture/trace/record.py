@@ -274,7 +274,8 @@ def _record_strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeT
     tracer.layout_assumptions.note(base.root, "as_strided")
     is_row = tracer.scope is not None and tracer.scope.is_given(base.root)
     arguments = storage.strided_arguments(base.type, out.fake_type, is_row)
-    view = View(aten.as_strided.default, arguments, {}, None)
+    flows = tracer.has_grad and storage.are_made_with_gradients(given.tracked, base)
+    view = View(aten.as_strided.default, arguments, {}, None, flows)
     track_view(out, tracer.take_view(tracer.read(base), view), base, view)
     if storage.stops_gradient(given.tracked, base, out.fake_type):
         part, stop = out.tracked, View(aten.detach.default, (), {}, None)

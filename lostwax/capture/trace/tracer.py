@@ -344,6 +344,11 @@ class Tracer(Recorder):
         self.region.steps.append(step)
         return step
 
+    @property
+    def has_grad(self) -> bool:
+        """Do gradients flow through what is recorded now?"""
+        return is_grad_enabled() if self.grad is None else self.grad
+
     @contextmanager
     def assume_grad(self, grad: bool) -> Iterator[None]:
         """Inside, gradients flow through what is recorded, or do not, whatever autograd says."""

@@ -101,7 +101,8 @@ class _Growing:
         roll, new = self.rng.random(), f"v{len(self.lines)}"
         if roll < 0.4:
             line = f"{new} = {self.view()}"
-            line = f"with torch.no_grad(): {line}" if self.rng.random() < 0.2 else line
+            if self.rng.random() < 0.2:  # (other views made so are leaves to eager)
+                line = f"with torch.no_grad(): {line}.detach()"
         elif roll < 0.7:
             new, line = "", self.write()
         elif roll < 0.95:

@@ -250,6 +250,17 @@ UNSEEN: dict[str, tuple[Callable[[Tensor, Tensor], Any], int]] = {
 }
 
 
+def test_views_of_storage_without_gradients() -> None:
+    def forward(w: Tensor, x: Tensor) -> Any:
+        y = x * w
+        with torch.no_grad():
+            quiet = y.as_strided((2, 2), (1, 2), 1)
+            row = y.view(-1)
+        return quiet * w[0, 0], row.as_strided((2, 2), (1, 2)) * w[0, 0], y.as_strided((2,), (1,))
+
+    same(forward, 3, 4)
+
+
 def test_writes_to_a_detached_input() -> None:
     """Its memory is the input's, its gradient is its own."""
 

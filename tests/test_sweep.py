@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lostwax import export
+from sweep import models
 from sweep.compare import DiffersError, check, run
 from sweep.setting import Setting
 from tests.fresh import run_module
@@ -89,6 +94,29 @@ def test_one_run_with_other_bits_may_be_near_by_chance() -> None:
 
 
 @pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed: make consumers")
+class Hidden(nn.Module):
+    """Attention that a mask hides as a whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = torch.full((1, 1, 3, 3), torch.finfo(x.dtype).min)
+        return F.scaled_dot_product_attention(x, x, self.value(x), attn_mask=mask)
+
+
+@pytest.mark.parametrize("factor", [1, 0.5])
+def test_gradients_that_a_kernel_has_wrong_are_those_of_another(factor: float) -> None:
+    model, kwargs = Hidden(), {"x": torch.randn(1, 1, 3, 4)}
+    example = models.Example(model, kwargs)
+    program = export(model, (), kwargs).module()
+    program.value.weight.register_hook(lambda grad: grad * factor)
+    given = SimpleNamespace(module=lambda: program)
+    with pytest.raises(DiffersError) if factor != 1 else nullcontext():
+        models.compare(example, given, kwargs, models.run_eager(example, kwargs))
+
+
 def test_the_command() -> None:
     """In several processes, each of which loads the libraries, only where all is tried."""
     names = ["DistilBertModel", *sampled([], ["GPT2LMHeadModel"])]

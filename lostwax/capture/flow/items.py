@@ -25,6 +25,7 @@ from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.truths import UNSET, find_known, is_open_number, take_number
 from lostwax.capture.python.cursors import Cursor, CycleCursor
 from lostwax.errors import CaptureError
+from lostwax.fake.symbolic.indexing import IndicesInside
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import PASSING_ON, user_location
@@ -72,7 +73,7 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Count:
+class Count(IndicesInside):
     """The numbers of a `range` whose end is open."""
 
     start: Any
@@ -104,6 +105,11 @@ class Count:
         distance = self.stop - self.start if self.step > 0 else self.start - self.stop
         size = abs(self.step)
         return distance if type(size) is int and size == 1 else (distance + size - 1) // size
+
+    def as_tensor(self) -> torch.Tensor:
+        """All of them."""
+        found: torch.Tensor = torch.arange(torch.sym_max(self.length, 0)) * self.step + self.start
+        return found
 
     def find_known_length(self) -> int | None:
         """How many there are, if that is certain: `range(0, n, 128)` of a size from 1 to 128."""

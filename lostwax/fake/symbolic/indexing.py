@@ -61,6 +61,13 @@ def _set_modes(modes: Sequence[Any]) -> None:
         _push_mode(mode)
 
 
+class IndicesInside:
+    """No tensor, and the indices in it stand in an index as those of one: an open `range`."""
+
+    def as_tensor(self) -> torch.Tensor:
+        raise NotImplementedError
+
+
 def getitem(x: torch.Tensor, index: Any) -> Any:
     """`x[index]`, for a class's `__getitem__`."""
     if _count_modes():
@@ -138,6 +145,8 @@ def _replace_scalars(index: Any) -> Any:
     """The index with 0-d integer tensors replaced by their items."""
     if index.__class__ is tuple:
         return tuple([_replace_scalars(part) for part in index])
+    if isinstance(index, IndicesInside):
+        return index.as_tensor()
     if index.__class__ is slice:
         bounds = (index.start, index.stop, index.step)
         if any(type(b) not in _BOUNDS for b in bounds):

@@ -96,12 +96,20 @@ def a_loop_over_it_in_both_ways(x: Tensor) -> Any:
     return add_up(y.t()) * 2 if x.shape[0] == 1 else add_up(y.t())
 
 
+def by_a_range(x: Tensor) -> Any:
+    n = x.shape[0]
+    y = x[:, None] + torch.zeros(n, n)
+    y[range(n), torch.arange(n) // 2] = 7
+    y[range(0, n, 2)] += 1
+    return y, y[range(n - 1, -1, -1)], y[:, range(1, n)], y[range(n), None]
+
+
 @pytest.mark.parametrize("example", [5, 1])
 @pytest.mark.parametrize(
     "function",
     [
         *(by_length, by_remainder, a_truth_for_an_operator, over_the_length, on_both, over_parts),
-        by_key,
+        *(by_key, by_a_range),
         *(a_share, by_root, a_view_in_both_ways, a_loop_over_it_in_both_ways),
     ],
 )

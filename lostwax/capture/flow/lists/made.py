@@ -33,8 +33,7 @@ def list_elements(values: Any) -> list[Any] | None:
     if type(values) is Ending:
         return collect(values)
     if isinstance(values, Count):
-        numbers = torch.arange(torch.sym_max(values.length, 0)) * values.step + values.start
-        return ListOfUnknownLength([Scalars(numbers, user_location())])
+        return ListOfUnknownLength([Scalars(values.as_tensor(), user_location())])
     if type(values) is FakeTensor and values.ndim and is_open_number(values.shape[0]):
         return ListOfUnknownLength([Rows(_note_views(values), user_location())])
     return None

@@ -88,6 +88,8 @@ class KnownSize(UnbackedSizes):
 
 def _make_fresh(mode: FakeTensorMode, record: Operator, args: Any) -> UnbackedSizes:
     name = record.overload._schema.name.removeprefix("aten::")
+    if Trait.COUNTS_NONZERO in record.traits:
+        return CountedMasks(mode, name, iter([mode.adopt(args[0])]))
     if Trait.SIZED_BY_MASKS in record.traits:
         given = [mode.adopt(t) for t in list_nested(args[1:], torch.Tensor)]
         masks = iter([t for t in given if t.fake_type.dtype in (torch.bool, torch.uint8)])

@@ -184,6 +184,8 @@ class Trait(Enum):
     """Its kernel raises for some data. (So do those that take places, by their schemas.)"""
     FAILS_TO_FACTOR = auto()
     """It raises `LinAlgError` for some matrices."""
+    COUNTS_NONZERO = auto()
+    """Its result has as many rows as its first argument has elements that are not zero."""
     SIZED_BY_MASKS = auto()
     """Of data, only those of the masks among its arguments say how large its result is: the rule
     asks for one size for each mask after the first argument, in their order."""

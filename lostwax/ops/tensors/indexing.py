@@ -513,6 +513,9 @@ def nonzero(fresh: Fresh, self: TensorType) -> TensorType:
     return TensorType((count, len(self.size)), torch.int64, self.device, (1, rows))
 
 
+mark(Trait.COUNTS_NONZERO, "nonzero")
+
+
 @rule("nonzero_static")
 def nonzero_static(self: TensorType, *, size: Size, fill_value: int = -1) -> TensorType:
     require(size >= 0, "nonzero_static: 'size' must be an non-negative integer")

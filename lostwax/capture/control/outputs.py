@@ -43,6 +43,8 @@ class Merger:
         self.what = what
         self.one = one
         self.other = other
+        self._merged: dict[tuple[Size, Size, int | None], Expr] = {}
+        """What numbers of the two became: the same ones are the same again."""
 
     def check_structure(self) -> None:
         a, b = self.one.recorded.structure, self.other.recorded.structure
@@ -111,13 +113,17 @@ class Merger:
 
     def _merge_numbers(self, a: Size, b: Size, least: int | None = None) -> Expr:
         """`least`: what neither is below, though that may be known inside of the functions only."""
+        if (a, b, least) in self._merged:
+            return self._merged[a, b, least]
         env = self.tracer.shape_env
         (low, high), (lower, higher) = env.bounds(a), env.bounds(b)
         lo = None if low is None or lower is None else min(low, lower)
         if least is not None:
             lo = least if lo is None else max(lo, least)
         hi = None if high is None or higher is None else max(high, higher)
-        return env.unbacked(lo=lo, hi=hi, origin=f"what {self.what} return")
+        merged = env.unbacked(lo=lo, hi=hi, origin=f"what {self.what} return")
+        self._merged[a, b, least] = merged
+        return merged
 
     def _disagree(self, place: str, a: str, b: str, instead: str = "") -> CaptureError:
         sides = "".join(

@@ -320,6 +320,21 @@ def test_the_module_is_as_before() -> None:
     assert all(b is before[name] for name, b in module.named_buffers())
 
 
+def pair_of_one_size(self: Any, x: Any) -> Any:
+    a, b, c = torch.cond(
+        x.sum() > 0,
+        lambda x: (x[:2] * 1, x[:2].sin(), x[0] * 1),
+        lambda x: (x * 2, x.cos(), x[1] * 1),
+        (x,),
+    )
+    return a + b, c
+
+
+def test_sizes_that_differ_alike_are_one_size() -> None:
+    program = agree(pair_of_one_size, (UP,), (DOWN,))
+    assert "_assert_scalar" not in str(program.graph)
+
+
 def places(self: Any, x: Any) -> Any:
     return torch.cond(x.sum() > 0, lambda x: x.nonzero(), lambda x: (x[:2] < 0).nonzero(), (x,))
 

@@ -64,6 +64,8 @@ class Merger:
             if a is b or (not isinstance(a, Expr) and _are_alike(a, b)):
                 return None
             if _is_integer(a) and _is_integer(b):
+                if self._find_both(a, b) is a:
+                    return None
                 return self._merge_numbers(a, b)
         instead = "return tensors, torch.full((), number); or the same value from both"
         raise self._disagree(place, describe(a), describe(b), instead)
@@ -91,8 +93,8 @@ class Merger:
         sizes: list[Size] = []
         for m, n in zip(s.size, t.size, strict=True):
             m, n = current(m), current(n)
-            is_same = m == n or known(eq(m, n)) is True
-            sizes.append(m if is_same else self._merge_numbers(m, n, least=0))
+            both = self._find_both(m, n)
+            sizes.append(self._merge_numbers(m, n, least=0) if both is None else both)
         if are_equal(s.stride, t.stride):
             if tuple(sizes) == s.size:
                 return s.replace(offset=0) if s.offset != 0 else s
@@ -110,6 +112,18 @@ class Merger:
     def _layouts_differ(self, place: str, a: Value, b: Value) -> CaptureError:
         one, other = (describe(each, with_strides=True) for each in (a, b))
         return self._disagree(place, one, other, ALIKE)
+
+    def _find_both(self, a: Size, b: Size) -> Size | None:
+        """The one of two numbers that is right whichever way it goes: the other function ends only
+        where they are equal. (`if pad > 0: y = y[:n]`: else all of `y` is n long.)"""
+        if a == b or known(eq(a, b)) is True:
+            return a
+        for number, there in ((a, self.other), (b, self.one)):
+            symbols = number.symbols() if isinstance(number, Expr) else ()
+            ended = self.tracer.regions.ended
+            if not any(each in ended for each in symbols) and there.recorded.scope.proves(eq(a, b)):
+                return number
+        return None
 
     def _merge_numbers(self, a: Size, b: Size, least: int | None = None) -> Expr:
         """`least`: what neither is below, though that may be known inside of the functions only."""

@@ -26,7 +26,7 @@ from lostwax.ir.trace.log import InnerGraph, Region, Step, Value
 from lostwax.ir.trace.strided_copy import copy_like
 from lostwax.ir.trace.views import Root, Tracked, memory_of
 from lostwax.ops.registry import aten
-from lostwax.sym import BoolExpr, Expr, Guard, Size, eq, known
+from lostwax.sym import BoolExpr, Condition, Expr, Guard, Size, eq, known
 from lostwax.sym.numbers.real import Real
 from lostwax.types import Sizes, TensorType, contiguous_strides
 
@@ -130,6 +130,16 @@ class Scope:
             if asked is not None:  # the facts of that region were known now
                 asked += tracer.asked_by_cpp
             tracer.asked_by_cpp = asked
+
+    def proves(self, condition: Condition) -> bool:
+        """Does it hold wherever the region has run to its end?"""
+        if known(condition) is not None:
+            return known(condition) is True
+        env = self.tracer.shape_env
+        with env.trial():
+            for fact in self._learned:
+                env.absorb(fact)
+            return known(condition) is True
 
     def check_own(self, tracked: Tracked) -> None:
         """Refuse a change of what a tensor from outside is: of its sizes, or its memory."""

@@ -124,6 +124,38 @@ def test_one_program_serves_all_sizes(function: Any, example: int) -> None:
         torch.testing.assert_close(run(x), function(x))
 
 
+def in_blocks(x: Tensor) -> Tensor:
+    n = x.shape[0]
+    pad = (4 - n % 4) % 4
+    y = F.pad(x, (0, pad)).view(-1, 4).cumsum(1).view(-1)
+    if pad > 0:
+        y = y[:n]
+    return y
+
+
+def at_most_four(x: Tensor) -> Tensor:
+    return x[:4] if x.shape[0] > 3 else x * 2
+
+
+@pytest.mark.parametrize("example", [5, 8])
+def test_a_size_that_is_right_on_both_sides_is_the_size_afterwards(example: int) -> None:
+    sizes = ({0: Dim("n", min=1)},)
+    program = lostwax.export(
+        in_blocks, (torch.ones(example),), dynamic_shapes=sizes, control_flow="sizes"
+    )
+    given, out = program.graph.find_nodes(op="placeholder")[-1], program.graph.output_node()
+    assert out.args[0][0].meta["val"].shape == given.meta["val"].shape  # type: ignore
+    for n in (1, 4, 7, 8, 13):
+        x = torch.randn(n)
+        torch.testing.assert_close(program.module()(x), in_blocks(x))
+    for n in (1, 3, 4, 5, 9):
+        program = lostwax.export(
+            at_most_four, (torch.ones(example),), dynamic_shapes=sizes, control_flow="sizes"
+        )
+        x = torch.randn(n)
+        torch.testing.assert_close(program.module()(x), at_most_four(x))
+
+
 def test_without_it_the_example_decides() -> None:
     with pytest.raises(ConstraintViolationError, match=r"x.shape\[0\] >= 5"):
         lostwax.export(by_length, (torch.ones(5),), dynamic_shapes=({0: Dim("n")},))

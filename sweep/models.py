@@ -8,10 +8,12 @@ Each tester makes a small configuration and inputs; each of its model classes is
 evaluation, for training, with a batch that varies, and with lengths of texts that vary, and
 compared with eager (`compare.py`): results, buffers, gradients; where sizes vary, at other sizes,
 too. For each way the table has "ok" ("ok, constants": inputs of integers, the grids of images, are
-declared to be constants; "ok, sizes": with `control_flow="sizes"`; "ok, eager": code is told that
+declared to be constants; "ok, sizes": with `control_flow="sizes"`; "ok, range": for a range that
+the refusal suggests, in which all sizes are that are compared; "ok, eager": code is told that
 nothing is exported), "refused", "wrong", "error" (no refusal of ours), "time", "eager" (that fails
 itself), or "-" (there is nothing that varies, or eager takes none of the other sizes). At the end
-it counts them, and lists the kinds of the refusals, the most frequent first.
+it counts them, lengths of models that are given texts alone once more, and lists the kinds of the
+refusals, the most frequent first. A row also keeps why each attempt was refused (`tried`).
 
 A row is written to `--out` as soon as it is made, and what is there is not made again. Each tester
 runs in a process of its own, as many at once as `--jobs`.
@@ -43,7 +45,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
-from lostwax import Dim, export
+from lostwax import Dim, export, refine_dynamic_shapes_from_suggested_fixes
 from lostwax.errors import ConstraintViolationError, InputValueError, LostwaxError
 from sweep.compare import DiffersError, Run, check, run, run_noisy
 from sweep.dynamic import aligned
@@ -52,7 +54,9 @@ from sweep.testers import EagerError, give_up_after, import_leniently, judge, sh
 
 WAYS = ("eval", "train", "batch", "length")
 _MOST_CONSTANT = 4096
+_MOST_FIXES = 3
 _TEXTS = ("ids", "mask", "embeds")
+_NO_TEXT = re.compile("pixel|image|video|audio|visual|patches|input_values|features|spectro|speech")
 NOTHING: Mapping[str, Any] = {}
 
 
@@ -65,6 +69,14 @@ class Row:
     found: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    inputs: list[str] = field(default_factory=list)
+    tried: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By way: why each attempt was refused."""
+
+    @property
+    def is_text(self) -> bool:
+        """Is it given texts, and neither images nor sound?"""
+        return not any(map(_NO_TEXT.search, self.inputs))
 
 
 @dataclass
@@ -101,7 +113,7 @@ def sweep_class(case: Any, model_class: type[Any], row: Row, options: argparse.N
     for way in options.ways:
         try:
             with give_up_after(options.limit):
-                row.found[way] = sweep_way(case, model_class, way, options.device)
+                row.found[way] = sweep_way(case, model_class, way, row, options.device)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -110,8 +122,9 @@ def sweep_class(case: Any, model_class: type[Any], row: Row, options: argparse.N
                 traceback.print_exception(error)
 
 
-def sweep_way(case: Any, model_class: type[Any], way: str, device: str) -> str:
+def sweep_way(case: Any, model_class: type[Any], way: str, row: Row, device: str) -> str:
     example = make_example(case, model_class, way == "train", device)
+    row.inputs = list(example.kwargs)
     if way in ("eval", "train"):
         return compare_example(example)
     shapes = varying_batch(example) if way == "batch" else varying_lengths(example)
@@ -122,7 +135,8 @@ def sweep_way(case: Any, model_class: type[Any], way: str, device: str) -> str:
     others = [each for each in sizes if is_taken(example, each)]
     if not others:
         return "-"
-    program, word = export_varying(example, shapes, find_shortest(example, others))
+    tried = row.tried.setdefault(way, {})
+    program, word = export_varying(example, shapes, others, tried)
     compare(example, program, example.kwargs, want)
     for each in others:
         compare_other(example, program, each)
@@ -256,29 +270,72 @@ def find_shortest(example: Example, others: list[dict[str, Any]]) -> int:
 
 
 def export_varying(
-    example: Example, shapes: Callable[[int], Any], shortest: int
+    example: Example,
+    shapes: Callable[[int], Any],
+    others: list[dict[str, Any]],
+    tried: dict[str, str],
 ) -> tuple[Any, str]:
     """A program, and what it took beside its sizes. Where an empty call, or one of 1, is refused,
-    it is not promised; nor are texts that are shorter than eager was seen to take."""
-    refusal: Exception | None = None
+    it is not promised; nor are texts that are shorter than eager was seen to take. A range that a
+    refusal suggests is the last resort."""
+    first: LostwaxError | None = None
+    shortest = find_shortest(example, others)
+    ranges = []
     for word, options in (
         ("ok", {}),
         ("ok, sizes", {"control_flow": "sizes"}),
         ("ok, constants", {"constants": small_integers(example, shapes(2))}),
     ):
         for least in (0, 1, 2, shortest) if options != {"constants": []} else ():
+            declared = shapes(least)
             try:
-                declared = shapes(least)
-                program = export(
-                    example.model, (), example.kwargs, dynamic_shapes=declared, **options
-                )
-                return program, word
+                return try_export(example, declared, options), word
             except LostwaxError as error:
-                refusal = refusal or error
+                first, tried[word] = first or error, shorten_error(error)
                 if not isinstance(error, ConstraintViolationError):
                     break
-    assert refusal is not None
-    raise refusal
+                suggested = (declared, options, error)
+        else:
+            if options != {"constants": []}:
+                ranges.append(suggested)
+    for declared, options, refusal in ranges:
+        program = export_range(example, declared, options, refusal, others)
+        if program is not None:
+            return program, "ok, range"
+    assert first is not None
+    raise first
+
+
+def try_export(example: Example, declared: Any, options: dict[str, Any]) -> Any:
+    return export(example.model, (), example.kwargs, dynamic_shapes=declared, **options)
+
+
+def export_range(
+    example: Example,
+    declared: Any,
+    options: dict[str, Any],
+    refusal: ConstraintViolationError,
+    others: list[dict[str, Any]],
+) -> Any:
+    """A program for the range that a refusal suggests; None if it does not take all calls."""
+    for _ in range(_MOST_FIXES):
+        if not refusal.fixes or any(fix.kind != "range" for fix in refusal.fixes):
+            return None
+        declared = refine_dynamic_shapes_from_suggested_fixes(refusal, declared)
+        try:
+            program = try_export(example, declared, options)
+        except ConstraintViolationError as error:
+            refusal = error
+            continue
+        except LostwaxError:
+            return None
+        try:
+            for each in others:
+                run(program.module(), (), each)
+        except InputValueError:
+            return None
+        return program
+    return None
 
 
 def varying_batch(example: Example) -> Callable[[int], Any] | None:
@@ -319,7 +376,10 @@ def batches(example: Example) -> Iterator[dict[str, Any]]:
 
 def texts(example: Example) -> Iterator[dict[str, Any]]:
     lengths = example.lengths()
-    for change in (lambda t: torch.cat([t, t], 1), lambda t: t[:, : max(2, t.shape[1] - 2)]):
+    for change in (
+        lambda t: torch.cat([t, t], 1),
+        lambda t: t[:, : max(2, t.shape[1] - 2)].contiguous(),
+    ):
         yield {n: change(v) if n in lengths else v for n, v in example.kwargs.items()}
 
 
@@ -383,14 +443,8 @@ def run_files(files: list[Path], options: argparse.Namespace, done: set[tuple[st
 
 def summarize(rows: list[Row]) -> str:
     """How often each word stands in each way, and what was refused."""
-    lines = []
-    for way in WAYS:
-        counts = Counter(row.found[way] for row in rows if row.found.get(way, "-") != "-")
-        counts.pop("eager", None)
-        ok = sum(n for word, n in counts.items() if word.startswith("ok"))
-        if total := sum(counts.values()):
-            words = ", ".join(f"{n} {word}" for word, n in counts.most_common())
-            lines.append(f"{way}: {ok} of {total} equal eager ({ok / total:.1%}): {words}")
+    lines = [count(way, way, rows) for way in WAYS]
+    lines.append(count("length, texts alone", "length", [row for row in rows if row.is_text]))
     kinds: dict[str, set[str]] = {}
     for row in rows:
         for way, text in row.reasons.items():
@@ -398,7 +452,18 @@ def summarize(rows: list[Row]) -> str:
                 kinds.setdefault(f"{row.found[way]}: {find_kind(text)}", set()).add(row.module)
     for kind, modules in sorted(kinds.items(), key=lambda each: -len(each[1])):
         lines.append(f"{len(modules):>4} {kind}\n       {' '.join(sorted(modules))[:160]}")
-    return "\n".join(lines)
+    return "\n".join(filter(None, lines))
+
+
+def count(title: str, way: str, rows: list[Row]) -> str:
+    counts = Counter(row.found[way] for row in rows if row.found.get(way, "-") != "-")
+    counts.pop("eager", None)
+    total = sum(counts.values())
+    if not total:
+        return ""
+    ok = sum(n for word, n in counts.items() if word.startswith("ok"))
+    words = ", ".join(f"{n} {word}" for word, n in counts.most_common())
+    return f"{title}: {ok} of {total} equal eager ({ok / total:.1%}): {words}"
 
 
 def find_kind(text: str) -> str:

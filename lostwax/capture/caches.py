@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import zip_longest
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -44,10 +45,10 @@ from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.identity import Seen
 from lostwax.ir.graph.effects import has_effect
-from lostwax.ir.graph.numbers import number_sources, simplify_number
+from lostwax.ir.graph.numbers import SymbolOrigins, number_sources, simplify_number
 from lostwax.ir.trace.log import InnerGraph, Region, Step, Value
 from lostwax.ir.trace.views import Root, make_root
-from lostwax.sym import BoolExpr, Expr, Guard, Symbol, evaluate, ne, show
+from lostwax.sym import Atom, BoolExpr, Expr, Guard, Symbol, evaluate, ne, show
 from lostwax.sym.numbers.real import Real
 from lostwax.types import TensorType
 
@@ -162,7 +163,8 @@ def _compare_calls(
     """Make the call again, and compare it with the first. It may rely on the condition `given`."""
     before = _versions(kept)
     assert tracer.shape_env is not None
-    asserted = {_key_assertion(guard) for guard in tracer.shape_env.guards}
+    before_guards = [*tracer.shape_env.guards]
+    asserted = {_key_assertion(guard) for guard in before_guards}
     try:
         with record_apart(tracer) as guards:
             second = again()
@@ -172,11 +174,17 @@ def _compare_calls(
         raise NotACache(f"the next call fails: {error}") from error
     if second.writes or _versions(kept) != before:
         raise NotACache("the next call writes to it, or to other state")
-    new = [guard for guard in guards if _key_assertion(guard) not in asserted]
+    numbers = Numbering(tracer.outside.constants, tracer.origins)
+    numbered = [numbers.number_steps(call.steps) for call in (first, second)]
+    same = {numbers.assertion_key(guard) for guard in before_guards}
+    new = [
+        guard
+        for guard in guards
+        if _key_assertion(guard) not in asserted and numbers.assertion_key(guard) not in same
+    ]
     if any(guard.cond is not given for guard in new) or not second.layouts <= first.layouts:
         raise NotACache("the next call is right for other inputs only")
-    numbers = Numbering(tracer.outside.constants)
-    if numbers.number_steps(first.steps) != numbers.number_steps(second.steps) or (
+    if numbered[0] != numbered[1] or (
         numbers.results_key(first) != numbers.results_key(second)
         or any(each.tracked.root in second.roots for each in kept)
     ):
@@ -402,7 +410,10 @@ _CONTAINERS = (dict, list, deque)
 class Numbering:
     """Numbers the steps of several calls: steps with the same number compute the same."""
 
-    def __init__(self, constants: Sequence[tuple[torch.Tensor, Value]]) -> None:
+    def __init__(
+        self, constants: Sequence[tuple[torch.Tensor, Value]], origins: SymbolOrigins
+    ) -> None:
+        self._origins = origins
         self._literals = {value: tensor for tensor, value in constants if value.is_literal}
         self._numbers: dict[Any, int] = {}
         self._steps: dict[Step, int] = {}
@@ -416,18 +427,30 @@ class Numbering:
         found: list[int] = []
         for step in steps:
             acts = _acts(step)
-            operands = self.value_key([step.args, *step.kwargs.values()])
+            operands = self._operands_key(step)
             key = (id(step.target), step.grad, (*step.kwargs,), operands, acts and len(found))
             self._steps[step] = self._number(key)
             if acts:
                 found.append(self._steps[step])
         return found
 
+    def _operands_key(self, step: Step) -> Any:
+        """Equal for equal arguments. In which order a branch is given numbers of data, says
+        nothing: it reads them by their names."""
+        if step.target is not torch.ops.higher_order.cond:
+            return self.value_key([step.args, *step.kwargs.values()])
+        condition, *graphs, operands = step.args
+        return (
+            self.value_key([condition, *[each for each in operands if not _is_of_data(each)]]),
+            frozenset(map(self._expression_key, filter(_is_of_data, operands))),
+            *[self._graph_key(each, operands) for each in graphs],
+        )
+
     def results_key(self, run: RecordedCall) -> Any:
         """Equal for two calls that return the same."""
         roots = run.roots
         sharing = [r if r is None or r.kind else roots.index(r) for r in roots]
-        types = [r.type if isinstance(r, Value) else None for r in run.results]
+        types = [self._type_key(r.type) if isinstance(r, Value) else None for r in run.results]
         return self.value_key([*run.results]), run.structure, types, sharing
 
     def are_alike(self, first: HeldObjects, second: HeldObjects) -> bool:
@@ -449,25 +472,65 @@ class Numbering:
             return (list, *map(self.value_key, value))
         if cls is float or cls is complex:
             return (cls, repr(value))  # 0.0 is not -0.0
-        if cls is Expr or cls is Real:
+        if cls is Expr:
+            simple = simplify_number(value)  # by what one call has learned of its own numbers
+            return self._expression_key(value if _is_of_data(simple) else simple)
+        if cls is BoolExpr and value.unbacked:
+            return self._condition_key(value)
+        if cls is Real:
             return (cls, simplify_number(value))
         return (cls, value) if cls in _PLAIN else object()
 
-    def _graph_key(self, graph: InnerGraph) -> Any:
+    def assertion_key(self, guard: Guard) -> Any:
+        """Equal for what a line asserts about the same numbers, in one call as in the next; for
+        other guards equal to nothing."""
+        return (guard.where, self.value_key(guard.cond)) if guard.kind == "assert" else object()
+
+    def _condition_key(self, cond: BoolExpr) -> Any:
+        parts = [self._condition_key(each) for each in cond.args]
+        return cond.kind, self._expression_key(cond.poly), frozenset(parts)
+
+    def _expression_key(self, number: Any) -> Any:
+        """Equal for equal numbers. Numbers of data are equal if they come from equal values."""
+        if not isinstance(number, Expr) or not number.unbacked:
+            return (Expr, number)
+        terms = number.terms.items()
+        return frozenset([(tuple(sorted(map(self._atom_key, m), key=repr)), n) for m, n in terms])
+
+    def _atom_key(self, atom: Atom) -> Any:
+        if not atom.unbacked:
+            return (Expr, atom)
+        if not isinstance(atom, Symbol):
+            return (atom.kind, *map(self._expression_key, atom.operands))
+        origin = self._origins.get(atom)
+        if origin is None or not isinstance(origin.value, Value):
+            return (Symbol, atom)
+        return (Symbol, self._log_value_key(origin.value), *origin[1:])
+
+    def _type_key(self, t: TensorType | None) -> Any:
+        if t is None or not t.is_symbolic:
+            return t
+        numbers = [self.value_key([*each]) for each in (t.size, t.stride, (t.offset,))]
+        return t.dtype, t.device, t.layout, *numbers
+
+    def _graph_key(self, graph: InnerGraph, operands: Sequence[Any] = ()) -> Any:
         """Equal for graphs that compute the same from what they are given. A graph that acts is
-        equal to nothing: how often it runs is not known."""
+        equal to nothing: how often it runs is not known. (`operands`: numbers of data among them
+        are no inputs that have places.)"""
         if any(map(_acts, graph.region.steps)):
             return object()
         around = self._given
         self._depth += 1
-        inputs = {v: (self._depth, place) for place, v in enumerate(graph.inputs)}
+        pairs = zip_longest(graph.inputs, operands)
+        placed = [v for v, operand in pairs if not _is_of_data(operand)]
+        inputs = {v: (self._depth, place) for place, v in enumerate(placed)}
         self._given = {**around, **inputs}
         self.number_steps(graph.region.steps)
         demands = [guard.cond for guard in graph.demands]
         outputs = self.value_key([graph.outputs, demands])
         self._given = around
         self._depth -= 1
-        return (InnerGraph, tuple([v.type for v in graph.inputs]), outputs, graph.form)
+        return (InnerGraph, tuple([self._type_key(v.type) for v in placed]), outputs, graph.form)
 
     def _log_value_key(self, value: Value) -> Any:
         if value in self._given:
@@ -482,6 +545,11 @@ class Numbering:
 
     def _number(self, key: Any) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
+
+
+def _is_of_data(number: Any) -> bool:
+    """Is it a number that lies in data?"""
+    return isinstance(number, Expr) and number.unbacked
 
 
 def _acts(step: Step) -> bool:
@@ -585,7 +653,7 @@ def _find_write(tracer: Tracer, place: ResultCache, key: Any, result: Any) -> st
     first = tracer.region.steps
     with record_apart(tracer):
         again = place.find_function()(*args, **options)
-        numbers = Numbering(tracer.outside.constants)
+        numbers = Numbering(tracer.outside.constants, tracer.origins)
         for steps in (first, tracer.region.steps):
             numbers.number_steps(steps)
         keys = [_find_key(tracer, numbers, each) for each in (result, again)]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lostwax import Dim, export
@@ -106,9 +107,20 @@ def beside_random_numbers(self: Any, x: Tensor) -> Tensor:
     return torch.dropout(x, 0.5, train=True) * self.none
 
 
+def beside_numbers_of_data(self: Any, x: Tensor) -> Tensor:
+    """One number is that of the last call, the other is made anew."""
+    if self.none is None:
+        self.none = self.w.exp()
+    count, new = int(self.norm.num_batches_tracked), int((x > 0).sum())
+    y = F.pad(x, (0, 0, new, count))
+    part = y.sum(0) if y.shape[0] * 2 - count > 14 else y[new:].sum(0) + torch.ones(new, 4).sum(0)
+    return x + part * self.none
+
+
 CACHES = [
     in_a_dict, in_an_attribute, by_its_shape, by_a_number, by_a_tuple,
     in_a_new_container, a_new_buffer, each_time, beside_random_numbers,
+    beside_numbers_of_data,
 ]  # fmt: skip
 
 
@@ -230,6 +242,12 @@ def with_a_count_in_a_partial(self: Any, x: Tensor) -> Tensor:
     return in_a_dict(self, x)
 
 
+def of_other_numbers(self: Any, x: Tensor) -> Tensor:
+    n = int((x > 0).sum()) if self.none is None else int((x < 0).sum())
+    self.none = self.w.exp()
+    return F.pad(x, (0, 0, n, 0))
+
+
 def less_random(self: Any, x: Tensor) -> Tensor:
     if self.none is None:
         self.none = self.w * 2
@@ -266,6 +284,7 @@ REFUSED = [
     (with_a_count, "the next call leaves something else"),
     (with_a_count_in_an_array, "the next call leaves something else"),
     (with_a_count_in_a_partial, "the next call leaves something else"),
+    (of_other_numbers, "the next call computes something else"),
     (less_random, "the next call computes something else"),
     (fails, "the next call fails: 'on purpose'"),
     (other_gradients, "the next call computes something else"),

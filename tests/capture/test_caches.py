@@ -362,9 +362,23 @@ def beside_branches_of_sizes(self: Any, x: Tensor) -> Tensor:
     return torch.cond(x.sum() > 0, lambda y: y / y.shape[0], lambda y: y[:1] + y, (x,)) + 1
 
 
+def beside_loops_on_data(self: Any, x: Tensor) -> Tensor:
+    total = torch.zeros(4)
+    for i in range(x.abs().sum().long().item() % 5):
+        total = total * 0.5 + x[0] * i
+    self.none = total
+    return x + total
+
+
+def beside_sizes_in_data(self: Any, x: Tensor) -> Tensor:
+    positive = x[x > 0]
+    self.none = positive.sum()
+    return x + positive.sum() * positive.shape[0]
+
+
 UNREAD = [
     a_loss, maps, a_result, beside_a_cache, beside_own_gradients, beside_branches,
-    beside_branches_of_sizes,
+    beside_branches_of_sizes, beside_loops_on_data, beside_sizes_in_data,
 ]  # fmt: skip
 
 
@@ -448,9 +462,26 @@ def random_in_a_branch(self: Any, x: Tensor) -> Tensor:
     return torch.dropout(x, 0.5, train=True)
 
 
+def another_number_in_the_next(self: Any, x: Tensor) -> Tensor:
+    before, self.none = self.none, x.mean()
+    numbers = x.sum().long().item(), x.mean().long().item()
+    return x + numbers[before is None]
+
+
+def another_loop_in_the_next(self: Any, x: Tensor) -> Tensor:
+    before, self.none = self.none, x.mean()
+    total = torch.zeros(())
+    for i in range(x.abs().sum().long().item()):
+        for j in range(x.abs().mean().long().item() + 2):
+            total = total * 0.5 + (i if before is None else j)
+    return x + total
+
+
 @pytest.mark.parametrize(
     "forward",
     [
+        another_number_in_the_next,
+        another_loop_in_the_next,
         read_by_the_next,
         read_in_a_branch,
         read_by_its_size,

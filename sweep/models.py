@@ -9,11 +9,13 @@ evaluation, for training, with a batch that varies, and with lengths of texts th
 compared with eager (`compare.py`): results, buffers, gradients; where sizes vary, at other sizes,
 too. For each way the table has "ok" ("ok, constants": inputs of integers, the grids of images, are
 declared to be constants; "ok, sizes": with `control_flow="sizes"`; "ok, range": for a range that
-the refusal suggests, in which all sizes are that are compared; "ok, eager": code is told that
-nothing is exported), "refused", "wrong", "error" (no refusal of ours), "time", "eager" (that fails
-itself), or "-" (there is nothing that varies, or eager takes none of the other sizes). At the end
-it counts them, lengths of models that are given texts alone once more, and lists the kinds of the
-refusals, the most frequent first. A row also keeps why each attempt was refused (`tried`).
+the refusal suggests, in which all sizes are that are compared; "ok, relation": the same of a
+relation of sizes; "ok, called": after one call of the module, as the refusal says; "ok, eager":
+code is told that nothing is exported), "refused", "wrong", "error" (no refusal of ours), "time",
+"eager" (that fails itself), or "-" (there is nothing that varies, or eager takes none of the other
+sizes). At the end it counts them, lengths of models that are given texts alone once more, and lists
+the kinds of the refusals, the most frequent first. A row also keeps why each attempt was refused
+(`tried`).
 
 A row is written to `--out` as soon as it is made, and what is there is not made again. Each tester
 runs in a process of its own, as many at once as `--jobs`.
@@ -55,7 +57,8 @@ from sweep.testers import EagerError, give_up_after, import_leniently, judge, sh
 WAYS = ("eval", "train", "batch", "length")
 _MOST_CONSTANT = 4096
 _MOST_FIXES = 3
-_TEXTS = ("ids", "mask", "embeds")
+_TEXTS = ("ids", "mask", "embeds", "encoder_hidden_states")
+_SIDES = ("decoder", "encoder")
 _NO_TEXT = re.compile("pixel|image|video|audio|visual|patches|input_values|features|spectro|speech")
 NOTHING: Mapping[str, Any] = {}
 
@@ -85,6 +88,8 @@ class Example:
 
     model: nn.Module
     kwargs: dict[str, Any]
+    told: list[str] = field(default_factory=list)
+    """What refusals have told."""
 
     @property
     def batch(self) -> int:
@@ -99,11 +104,17 @@ class Example:
         found: dict[str, tuple[str, int]] = {}
         for name, value in self.kwargs.items():
             if isinstance(value, Tensor) and value.ndim > 1 and name.endswith(_TEXTS):
-                side = "decoder_length" if name.startswith("decoder") else "length"
+                side = next((f"{s}_length" for s in _SIDES if name.startswith(s)), "length")
                 others = {size for each, size in found.values() if each == side}
                 if others <= {value.shape[1]}:  # else it is an input of another length
                     found[name] = (side, value.shape[1])
         return {name: side for name, (side, _) in found.items()}
+
+    def lengthen(self) -> Example:
+        """An example for texts of any length: none of one token, of which modules ask."""
+        longer = Example(self.model, next(texts(self)))
+        is_short = any(self.kwargs[name].shape[1] == 1 for name in self.lengths())
+        return longer if is_short and is_taken(self, longer.kwargs) else self
 
 
 # --------------------------------------------------------------------------------- one class
@@ -125,6 +136,22 @@ def sweep_class(case: Any, model_class: type[Any], row: Row, options: argparse.N
 def sweep_way(case: Any, model_class: type[Any], way: str, row: Row, device: str) -> str:
     example = make_example(case, model_class, way == "train", device)
     row.inputs = list(example.kwargs)
+    if way == "length":
+        example = example.lengthen()
+    try:
+        return compare_way(example, way, row)
+    except LostwaxError as refusal:
+        row.tried.setdefault(way, {}).setdefault("ok", shorten_error(refusal))
+        texts = [str(refusal), *getattr(refusal, "__notes__", [])]
+        if not any("call the module once" in text for text in (*texts, *example.told)):
+            raise
+    with torch.no_grad():
+        try_eager(lambda: example.model(**copy.deepcopy(example.kwargs)))
+    compare_way(example, way, row)
+    return "ok, called"
+
+
+def compare_way(example: Example, way: str, row: Row) -> str:
     if way in ("eval", "train"):
         return compare_example(example)
     shapes = varying_batch(example) if way == "batch" else varying_lengths(example)
@@ -292,6 +319,7 @@ def export_varying(
                 return try_export(example, declared, options), word
             except LostwaxError as error:
                 first, tried[word] = first or error, shorten_error(error)
+                example.told += [str(error), *getattr(error, "__notes__", [])]
                 if not isinstance(error, ConstraintViolationError):
                     break
                 suggested = (declared, options, error)
@@ -299,9 +327,9 @@ def export_varying(
             if options != {"constants": []}:
                 ranges.append(suggested)
     for declared, options, refusal in ranges:
-        program = export_range(example, declared, options, refusal, others)
-        if program is not None:
-            return program, "ok, range"
+        found = export_range(example, declared, options, refusal, others)
+        if found is not None:
+            return found
     assert first is not None
     raise first
 
@@ -316,12 +344,17 @@ def export_range(
     options: dict[str, Any],
     refusal: ConstraintViolationError,
     others: list[dict[str, Any]],
-) -> Any:
-    """A program for the range that a refusal suggests; None if it does not take all calls."""
+) -> tuple[Any, str] | None:
+    """A program for the range that a refusal suggests, or for the relation of sizes; None if it
+    does not take all calls."""
+    word = "ok, range"
     for _ in range(_MOST_FIXES):
-        if not refusal.fixes or any(fix.kind != "range" for fix in refusal.fixes):
+        kinds = {fix.kind for fix in refusal.fixes}
+        if not kinds or not kinds <= {"range", "constraint"}:
             return None
         declared = refine_dynamic_shapes_from_suggested_fixes(refusal, declared)
+        if "constraint" in kinds:
+            word, options = "ok, relation", {**options, "constraints": refusal.constraints}
         try:
             program = try_export(example, declared, options)
         except ConstraintViolationError as error:
@@ -334,7 +367,7 @@ def export_range(
                 run(program.module(), (), each)
         except InputValueError:
             return None
-        return program
+        return program, word
     return None
 
 

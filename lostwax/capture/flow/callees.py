@@ -27,6 +27,7 @@ from lostwax.capture.flow.keys.keyed import KINDS, ask_for_open
 from lostwax.capture.flow.keys.sets import are_open, make_of_open
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
 from lostwax.capture.flow.lists.made import list_elements
+from lostwax.capture.flow.lists.parts import list_numbers, split_into
 from lostwax.capture.flow.truths import (
     OpenLength,
     is_open_number,
@@ -190,6 +191,12 @@ def _make_tensor(original: Any, data: Any = None, /, *args: Any, **options: Any)
     return data.make_tensor(**options)
 
 
+def _split(original: Any, /, *args: Any, **options: Any) -> Any:
+    """`x.split(lengths)` of a list whose length is open."""
+    found = split_into(original, args, options)
+    return original(*args, **options) if found is None else found
+
+
 def copy_for_torch(function: Any) -> Any:
     """What to call to make the list or tuple that a function of torch joins."""
     return partial(_copy, function) if function is tuple else find_callee(function)
@@ -293,6 +300,7 @@ _FUNCTIONS = _by_identity(
         sum: _StandIn(stand_ins.add_up, takes_original=True),
         len: _StandIn(_count),
         torch.tensor: _StandIn(_make_tensor, takes_original=True),
+        torch.split: _StandIn(_split, takes_original=True),
         list: _StandIn(_copy, takes_original=True),
         **dict.fromkeys((set, Counter, dict), _StandIn(make_of_open, takes_original=True)),
         range: _StandIn(_make_range, takes_original=True),
@@ -325,6 +333,8 @@ _METHODS_OF_TENSORS = {
     "allclose": _StandIn(stand_ins.allclose, is_truth=True),
     "is_nonzero": _StandIn(stand_ins.is_nonzero, is_truth=True),
     "__bool__": _StandIn(stand_ins.is_nonzero, is_truth=True),
+    "tolist": _StandIn(list_numbers, takes_original=True),
+    **dict.fromkeys(("split", "split_with_sizes"), _StandIn(_split, takes_original=True)),
 }
 _CHANGING = frozenset(("add", "discard", "remove", "update", "setdefault", "pop", "move_to_end"))
 _OF_DICTS = _StandIn(_call_of_dict, takes_original=True)

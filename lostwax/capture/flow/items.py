@@ -22,6 +22,7 @@ from lostwax.capture import threads
 from lostwax.capture.flow.keys.keyed import DictView, Keyed, OpenDict, as_list
 from lostwax.capture.flow.lists.columns import join_elements
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
+from lostwax.capture.flow.lists.parts import TupleOfUnknownLength, split_into
 from lostwax.capture.flow.truths import UNSET, find_known, is_open_number, take_number
 from lostwax.capture.python.cursors import Cursor, CycleCursor
 from lostwax.errors import CaptureError
@@ -244,7 +245,9 @@ def join_items(function: Any, /, *args: Any, **options: Any) -> Any:
 
 def slice_items(function: Any, /, *args: Any, **options: Any) -> Any:
     """The parts of a tensor along a dimension: `unbind`, `split`, `chunk`."""
-    found = _slice_open(function, args, options)
+    found = split_into(function, args, options)
+    if found is None:
+        found = _slice_open(function, args, options)
     return function(*args, **options) if found is None else found
 
 
@@ -362,7 +365,7 @@ def list_values(part: Any) -> Any:
 
 _PLAIN: tuple[Any, ...] = (
     *(list, tuple, range, dict, set, frozenset, str, torch.Size, OrderedDict, ListOfUnknownLength),
-    *(OpenDict, DictView),
+    *(OpenDict, DictView, TupleOfUnknownLength),
     *(type({}.items()), type({}.keys()), type({}.values())),
     *(nn.ModuleList, nn.ModuleDict, nn.Sequential, nn.ParameterList),
 )

@@ -8,11 +8,11 @@ with a guard, as it does without `control_flow="sizes"`. Must not record.
 from __future__ import annotations
 
 import sys
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from lostwax.capture.attempt import SizeBranches
-from lostwax.capture.flow.retry import SizeBranch
+from lostwax.capture.flow.retry import ITEMS, SizeBranch
 from lostwax.location import PASSING_ON, asking_frame, can_have_hooks
 from lostwax.sym import BoolExpr, Expr, Symbol
 from lostwax.sym.numbers.real import Real, definition
@@ -30,7 +30,7 @@ class Splits:
         """Python asks: stop the capture, unless the question is settled."""
         frame = _find_innermost(frame)
         if can_have_hooks(frame.f_code) and self._concerns(frame, value):
-            raise SizeBranch(frame.f_code, frame.f_lineno)
+            raise SizeBranch(_find_written(frame), frame.f_lineno)
 
     def keeps(self, value: Any) -> bool:
         """Does a hook, which is asked about a value, go both ways?"""
@@ -51,6 +51,16 @@ def _find_innermost(frame: FrameType) -> FrameType:
     while at is not None and at is not frame and not can_have_hooks(at.f_code):
         at = at.f_back
     return frame if at is None else at
+
+
+def _find_written(frame: FrameType) -> CodeType:
+    """The function in which it is written, if it is a comprehension that asks."""
+    code, at = frame.f_code, frame.f_back
+    while code.co_name in ITEMS and at is not None:
+        if code in at.f_code.co_consts:
+            code = at.f_code
+        at = at.f_back
+    return code if can_have_hooks(code) else frame.f_code
 
 
 def _is_declared(symbol: Symbol) -> bool:

@@ -344,11 +344,12 @@ def several_types(x: Tensor) -> Tensor:
     return torch.cat(found)
 
 
-def other_sizes_differ(x: Tensor) -> Tensor:
+def two_sizes_differ(x: Tensor) -> Tensor:
     found = []
     for row in x:
-        found.append(row[row > 0].expand(2, -1))
-    return torch.cat(found, 1)
+        positive = row[row > 0]
+        found.append(positive[:, None] * positive)
+    return torch.block_diag(*found)
 
 
 @pytest.mark.parametrize(
@@ -356,7 +357,7 @@ def other_sizes_differ(x: Tensor) -> Tensor:
     [
         (kinds_differ, "do not agree"),
         (several_types, "tensors of several types are appended to found in each turn"),
-        (other_sizes_differ, "only the first size may differ"),
+        (two_sizes_differ, "only one size may differ"),
     ],
 )
 def test_it_is_refused_with_its_line(function: Any, text: str) -> None:

@@ -17,7 +17,7 @@ from lostwax.capture.flow.numbers import DTYPES, find_kind, number_to_tensor
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.location import Location
-from lostwax.sym import Expr
+from lostwax.sym import Expr, Size
 from lostwax.types import TensorType, contiguous_strides
 
 
@@ -53,7 +53,9 @@ class Column:
         self.kind: tuple[type, ...] = ()
         """The classes of numbers, if it has such."""
         self.is_ragged = isinstance(leaf, Pieces)
-        """Do its tensors differ in their first size?"""
+        """Do its tensors differ in a size?"""
+        self.ragged_dim = leaf.dim if isinstance(leaf, Pieces) else 0
+        """In which: in the tensors that keep them it is the first."""
         self.type: TensorType | None = None
         """What one element is."""
         self.is_dense = True
@@ -83,7 +85,9 @@ class Column:
             return {"rows": torch.zeros(0, dtype=DTYPES[self.kind])}
         assert self.type is not None
         size = [wrap(n) if isinstance(n, Expr) else n for n in self.type.size]
-        size = [0, *(size[1:] if self.is_ragged else size)]
+        if self.is_ragged:
+            del size[self.ragged_dim]
+        size = [0, *size]
         rows = torch.zeros(size, dtype=self.type.dtype, device=self.type.device)
         if not self.is_ragged:
             return {"rows": rows}
@@ -98,13 +102,16 @@ class Column:
             return {"rows": number_to_tensor(leaf, DTYPES[self.kind]).reshape(1)}
         if not self.is_ragged:
             return {"rows": leaf.in_order(9) if isinstance(leaf, Rows) else leaf.unsqueeze(0)}
+        dim = self.ragged_dim
         if isinstance(leaf, Pieces):
-            return {"rows": leaf.tensor, "lengths": leaf.lengths}
+            return {"rows": _put_first(leaf.tensor, dim), "lengths": leaf.lengths}
         if isinstance(leaf, Rows):
             rows = leaf.in_order(9)
-            lengths = torch.full((rows.shape[0],), rows.shape[1])
+            lengths = torch.full((rows.shape[0],), rows.shape[dim + 1])
+            rows = rows if dim == 0 else rows.movedim(dim + 1, 1)
             return {"rows": rows.flatten(0, 1), "lengths": lengths}
-        return {"rows": leaf, "lengths": torch.full((1,), leaf.shape[0])}
+        lengths = torch.full((1,), leaf.shape[dim])
+        return {"rows": _put_first(leaf, dim), "lengths": lengths}
 
     def lay_out_turn(self, leaf: Any) -> torch.Tensor:
         """The row of a `scan` for one thing that is appended."""
@@ -113,7 +120,7 @@ class Column:
         if self.kind:
             return number_to_tensor(leaf, DTYPES[self.kind])
         if self.is_ragged:
-            return torch.full((), leaf.shape[0])
+            return torch.full((), leaf.shape[self.ragged_dim])
         return leaf.in_order(9) if isinstance(leaf, Rows) else leaf
 
     def stand_for(self, found: Mapping[str, torch.Tensor]) -> Appended:
@@ -121,7 +128,9 @@ class Column:
         if self.kind:
             return Scalars(found["rows"], self._where, self.least)
         if self.is_ragged:
-            return Pieces(found["rows"], found["lengths"], self._where)
+            dim, rows = self.ragged_dim, found["rows"]
+            rows = rows if dim == 0 else rows.movedim(0, dim)
+            return Pieces(rows, found["lengths"], self._where, dim, are_views=dim == 0)
         return Rows(found["rows"], self._where, self.is_dense)
 
     def note(self, leaves: Sequence[Any], tracer: Tracer) -> None:
@@ -134,6 +143,39 @@ class Column:
         bounds = [tracer.shape_env.bounds(unwrap(n))[0] for n in leaves if _is_integer(n)]
         known = [lo for lo in bounds if lo is not None]
         self.least = min(known) if known and len(known) == len(leaves) else None
+
+    def note_sizes(self, leaves: Sequence[Any], types: Sequence[TensorType], new: Any = ()) -> bool:
+        """See the sizes of what is appended, of which those with `new` symbols are others in each
+        turn. Returns whether the tensors are alike, but for one size."""
+        dims = [leaf.dim for leaf in leaves if isinstance(leaf, Pieces)]
+        if self.is_ragged:
+            dims.append(self.ragged_dim)
+        differing = {*dims, *find_differing(types, new)}
+        if differing:
+            self.is_ragged = True
+            self.ragged_dim = dims[0] if dims else min(differing)
+        return len(differing) < 2
+
+
+def _put_first(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    return tensor if dim == 0 else tensor.movedim(dim, 0)
+
+
+def find_differing(types: Sequence[TensorType], new: Any = ()) -> list[int]:
+    """The dimensions in which tensors of as many dimensions differ, or have one of these symbols in
+    their sizes."""
+    first = types[0].size if types else ()
+    return [
+        dim
+        for dim, size in enumerate(first)
+        if any(
+            has_symbols(t.size[dim], new) or not are_equal((t.size[dim],), (size,)) for t in types
+        )
+    ]
+
+
+def has_symbols(size: Size, symbols: Any) -> bool:
+    return isinstance(size, Expr) and not set(size.symbols()).isdisjoint(symbols)
 
 
 def find_type(leaf: Any, tracer: Tracer) -> TensorType | None:
@@ -178,14 +220,14 @@ class Columns:
         return [(column, [each[i] for each in leaves]) for i, column in enumerate(self.list)]
 
     def note(self, elements: Sequence[Any]) -> bool:
-        """See these elements. Returns whether tensors are alike, but for their first size."""
+        """See these elements. Returns whether tensors are alike, but for one size."""
         for column, leaves in self.take_leaves(elements):
             column.note(leaves, self._tracer)
             types = [t for leaf in leaves if (t := find_type(leaf, self._tracer)) is not None]
-            if not all(_is_alike(types[0], t) for t in types[1:]):
+            if not all(is_alike(types[0], t) for t in types[1:]):
                 return False
-            if not all(are_equal(types[0].size, t.size) for t in types[1:]):
-                column.is_ragged = True
+            if not column.note_sizes(leaves, types):
+                return False
         return True
 
     @torch.enable_grad()
@@ -205,11 +247,9 @@ class Columns:
         return self.shape.build(iter([column.stand_for(each) for column, each in pairs]))
 
 
-def _is_alike(one: TensorType, other: TensorType) -> bool:
-    """Are they of one type, but for the first size?"""
-    return (one.dtype, one.device, one.ndim) == (other.dtype, other.device, other.ndim) and (
-        are_equal(one.size[1:], other.size[1:])
-    )
+def is_alike(one: TensorType, other: TensorType) -> bool:
+    """Are they of one type, but for their sizes?"""
+    return (one.dtype, one.device, one.ndim) == (other.dtype, other.device, other.ndim)
 
 
 def join_elements(

@@ -18,8 +18,15 @@ import torch
 
 from lostwax.branches import OUTERMOST
 from lostwax.capture.control.loops import describe_type
-from lostwax.capture.control.scope import are_equal
-from lostwax.capture.flow.lists.columns import Column, Columns, find_type, flatten_element
+from lostwax.capture.flow.lists.columns import (
+    Column,
+    Columns,
+    find_differing,
+    find_type,
+    flatten_element,
+    has_symbols,
+    is_alike,
+)
 from lostwax.capture.flow.lists.spans import Appended, PendingElements, Pieces, Rows, Scalars
 from lostwax.capture.flow.merging import Logged, Outcome
 from lostwax.capture.flow.options.filling import fill_like
@@ -30,7 +37,6 @@ from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.ir.trace.views import Root
 from lostwax.location import Location
-from lostwax.sym import Expr, Size
 
 _IN_TENSORS = (Rows, Scalars, Pieces)
 Store = tuple[int, str]
@@ -168,7 +174,7 @@ class Growth:
     def _check_count(self, count: int, new: Sequence[Any]) -> None:
         """Does each turn append as many? Else they are no rows."""
         per_turn = self._per_turn
-        varies = isinstance(per_turn, torch.SymInt) and _has(unwrap(per_turn), new)
+        varies = isinstance(per_turn, torch.SymInt) and has_symbols(unwrap(per_turn), new)
         is_ragged = any(column.is_ragged for column in self._columns)
         varies |= self._is_nested and (count > 1 or is_ragged)
         if self.is_scan and (count != self._count or varies):
@@ -180,27 +186,22 @@ class Growth:
         if not types:
             return
         one, *others = types
-        for t in others:
-            if (t.dtype, t.device, t.ndim) != (one.dtype, one.device, one.ndim) or not are_equal(
-                t.size[1:], one.size[1:]
-            ):
-                raise self.refuse(
-                    f"tensors of several types are appended to {self.name} in each turn",
-                    "what is appended becomes rows of a tensor",
-                    "append each kind to a list of its own",
-                )
-        if any(_has(size, new) for t in types for size in t.size[1:]):
+        if not all(is_alike(one, t) for t in others) or len(find_differing(types)) > 1:
             raise self.refuse(
-                f"what is appended to {self.name} has another size in each turn, "
-                f"{describe_type(one)}",
-                "what is appended becomes rows of a tensor, and only the first size may differ",
-                "pad it to a size that each turn has",
+                f"tensors of several types are appended to {self.name} in each turn",
+                "what is appended becomes rows of a tensor",
+                "append each kind to a list of its own",
             )
-        is_one = not any(_has(t.size[0], new) for t in types if t.ndim) and all(
-            are_equal(t.size, one.size) for t in others
-        )
-        if not is_one and not column.is_ragged:
-            column.is_ragged = self.is_changed = True
+        was_ragged = column.is_ragged
+        if not column.note_sizes(leaves, types, new):
+            raise self.refuse(
+                f"what is appended to {self.name} has other sizes in each turn, "
+                f"{describe_type(one)}",
+                "what is appended becomes rows of a tensor, and only one size may differ",
+                "pad it to sizes that each turn has",
+            )
+        if column.is_ragged and not was_ragged:
+            self.is_changed = True
             self.is_scan = self.is_scan and not self._is_nested
 
     def _log(self, added: Sequence[Any], outcome: Outcome) -> None:
@@ -304,10 +305,6 @@ class Growth:
 
 def _find_added(place: ChangedPlace) -> list[Any]:
     return [value for _, value in place.after[len(place.before) :]]
-
-
-def _has(size: Size, symbols: Sequence[Any]) -> bool:
-    return isinstance(size, Expr) and not set(size.symbols()).isdisjoint(symbols)
 
 
 def _show(element: Any) -> str:

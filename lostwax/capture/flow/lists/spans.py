@@ -265,10 +265,21 @@ def _read_number(tensor: Tensor, at: Any) -> Any:
 
 
 class Pieces(Appended):
-    """Tensors that differ in their first size: the pieces of one tensor, one after the other."""
+    """Tensors that differ in one size: the pieces of one tensor, one after the other."""
 
-    def __init__(self, tensor: Tensor, lengths: Tensor, where: Location) -> None:
+    def __init__(
+        self,
+        tensor: Tensor,
+        lengths: Tensor,
+        where: Location,
+        dim: int = 0,
+        are_views: bool = True,
+    ) -> None:
         self.tensor, self.lengths, self.where = tensor, lengths, where
+        self.dim = dim
+        """In which size."""
+        self._are_views = are_views
+        """Do they lie as parts of the tensor do? Else each is contiguous."""
 
     @property
     def length(self) -> Any:
@@ -280,9 +291,10 @@ class Pieces(Appended):
         for number in (length, stop - length):
             if isinstance(found := unwrap(number), Expr):
                 learn(found >= 0)
-        if isinstance(found := unwrap(self.tensor.shape[0] - stop), Expr):
+        if isinstance(found := unwrap(self.tensor.shape[self.dim] - stop), Expr):
             learn(found >= 0)
-        return self.tensor.narrow(0, stop - length, length)
+        piece = self.tensor.narrow(self.dim, stop - length, length)
+        return piece if self._are_views else piece.contiguous()
 
     def reverse(self) -> NoReturn:
         raise refuse("a list of tensors of different sizes is reversed")
@@ -293,7 +305,7 @@ class Pieces(Appended):
     def lie_along(self, dim: int, is_stacked: bool) -> Tensor:
         if is_stacked:
             return self._stack(dim)
-        if dim % self.tensor.ndim:
+        if dim % self.tensor.ndim != self.dim:
             raise refuse(f"tensors of different sizes are laid along dimension {dim}")
         return self.tensor
 
@@ -301,8 +313,8 @@ class Pieces(Appended):
         first = self.lengths[0].item()
         is_one = (self.lengths == first).all().item()
         torch._check(is_one, lambda: "stack expects each tensor to be equal size")
-        rows: Tensor = self.tensor.unflatten(0, (self.length, first))
-        return rows if dim == 0 else rows.movedim(0, dim)
+        rows: Tensor = self.tensor.unflatten(self.dim, (self.length, first))
+        return rows if dim == self.dim else rows.movedim(self.dim, dim)
 
 
 class Tuples(Appended):

@@ -242,7 +242,7 @@ class ComprehensionLowering:
         if not isinstance(items, ast.Call):
             return isinstance(items, ast.Name)
         is_source = self._meanings.find_one_of(items.func, SOURCES) is not None
-        return is_source or getattr(items.func, "attr", "") in ("unbind", "split", "chunk")
+        return is_source or getattr(items.func, "attr", "") in _PARTS
 
     def take(self, each: Any, out: Block) -> Any:
         if isinstance(each, ast.GeneratorExp) and _can_be_function(each):
@@ -355,6 +355,7 @@ def _takes_one(function: ast.Lambda) -> bool:
     return len(given.args) == 1 and not any(others) and not find_stored([function.body])
 
 
+_PARTS = ("unbind", "split", "chunk", "tolist")
 _EMPTY: dict[Any, Callable[[], ast.expr]] = {
     ast.ListComp: lambda: ast.List([], ast.Load()),
     ast.SetComp: lambda: ast.Set([ast.Starred(ast.Tuple([], ast.Load()), ast.Load())]),

@@ -103,6 +103,8 @@ def _find_row(
         if row is None or row.takes_original:
             return row
         return row._replace(call=partial(row.call, function.__self__))
+    if kind in _METHODS and type(function.__self__) is torch.Size:
+        return _NUMEL if function.__name__ == "numel" else None
     if kind in _METHODS and type(function.__self__) in (set, *KINDS):
         return _OF_DICTS if function.__name__ in _CHANGING else None
     original = function
@@ -189,6 +191,14 @@ def _make_tensor(original: Any, data: Any = None, /, *args: Any, **options: Any)
         given = () if data is None else (data,)
         return original(*given, *args, **options)
     return data.make_tensor(**options)
+
+
+def _multiply(original: Any, /) -> Any:
+    """`x.shape.numel()`: C asks for the sizes one by one."""
+    found: Any = 1
+    for each in original.__self__:
+        found = found * each
+    return found
 
 
 def _split(original: Any, /, *args: Any, **options: Any) -> Any:
@@ -336,6 +346,7 @@ _METHODS_OF_TENSORS = {
     "tolist": _StandIn(list_numbers, takes_original=True),
     **dict.fromkeys(("split", "split_with_sizes"), _StandIn(_split, takes_original=True)),
 }
+_NUMEL = _StandIn(_multiply, takes_original=True)
 _CHANGING = frozenset(("add", "discard", "remove", "update", "setdefault", "pop", "move_to_end"))
 _OF_DICTS = _StandIn(_call_of_dict, takes_original=True)
 _METHODS_OF_LISTS = {

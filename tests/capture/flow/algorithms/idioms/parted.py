@@ -69,3 +69,9 @@ def areas(grid: Tensor) -> Tensor:
 @program(floats(0.1, 2, -3), floats(1), floats(0.3, 0, 7, 8), **ROWS)
 def numbers_as_python_has_them(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.tensor(x.tolist()), torch.tensor([each * 2 for each in (x > 0).tolist()])
+
+
+@program(draw(3, 2), draw(1, 2), draw(5, 2), **ROWS)
+def told_sizes(x: Tensor) -> Tensor:
+    torch._check(x.numel() % 2 == 0, lambda: f"{x.size()[:-1].numel()} rows")
+    return x * x.shape.numel() + x.size()[1:].numel()

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from lostwax.capture.flow.lists.blocks import Blocks
 from lostwax.capture.flow.lists.columns import Column, Columns
 from lostwax.capture.flow.lists.spans import PendingElements, Pieces, Rows, Scalars, UnknownElements
 from lostwax.capture.flow.merging import MergeConflict, Merging, Outcome
@@ -57,8 +58,8 @@ def merge_tails(
         raise MergeConflict(f"{place.name} gets a {type(added[0]).__name__} on one side only")
     if columns.find_misfit(added) is not None or not columns.note(added):
         raise MergeConflict(f"{place.name} gets elements of several kinds")
-    for column in columns.list:
-        _check_sizes(merging, place, column)
+    for column, leaves in columns.take_leaves(added):
+        _check_sizes(merging, place, column, leaves)
     sides = (merging.true, merging.false)
     builds = []
     for i, column in enumerate(columns.list):
@@ -94,7 +95,9 @@ def _lay_out(column: Column, leaves: Sequence[Any]) -> dict[str, torch.Tensor]:
     return {part: torch.cat([each[part] for each in laid]) for part in laid[0]}
 
 
-def _check_sizes(merging: Merging, place: ChangedPlace, column: Column) -> None:
+def _check_sizes(
+    merging: Merging, place: ChangedPlace, column: Column, leaves: Sequence[Any]
+) -> None:
     """Sizes that only one side knows are those of pieces."""
     sizes = () if column.type is None else column.type.size
 
@@ -103,10 +106,9 @@ def _check_sizes(merging: Merging, place: ChangedPlace, column: Column) -> None:
             s in merging.tracer.regions.ended for s in size.symbols()
         )
 
-    if any(map(is_of_one_side, sizes[1:])):
+    dims = [dim for dim, size in enumerate(sizes) if is_of_one_side(size)]
+    if dims and not column.let_differ(dims, leaves):
         raise MergeConflict(f"{place.name} gets a tensor whose size is known on one side only")
-    if sizes and is_of_one_side(sizes[0]):
-        column.is_ragged = True
 
 
 def _settle(side: Outcome, leaf: Any) -> Any:
@@ -115,12 +117,14 @@ def _settle(side: Outcome, leaf: Any) -> Any:
         raise MergeConflict("a list gets longer in a loop inside of a side")
     if isinstance(leaf, torch.Tensor):
         return side.scope.tracer.temporary(_find(side, leaf).value)
-    if not isinstance(leaf, (Rows, Scalars, Pieces)):
+    if not isinstance(leaf, (Rows, Scalars, Pieces, Blocks)):
         return leaf
     settled = copy.copy(leaf)
     settled.tensor = _settle(side, leaf.tensor)
     if isinstance(settled, Pieces):
         settled.lengths = _settle(side, settled.lengths)
+    if isinstance(settled, Blocks):
+        settled.sizes = _settle(side, settled.sizes)
     return settled
 
 
@@ -132,4 +136,4 @@ def _find(side: Outcome, tensor: torch.Tensor) -> Any:
 
 
 def _find_root(side: Outcome, leaf: Any) -> Any:
-    return _find(side, leaf.tensor if isinstance(leaf, (Rows, Pieces)) else leaf).root
+    return _find(side, leaf.tensor if isinstance(leaf, (Rows, Pieces, Blocks)) else leaf).root

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.capture.control.scope import are_equal
+from lostwax.capture.flow.lists.blocks import Blocks, lay_blocks, measure
 from lostwax.capture.flow.lists.spans import Appended, Pieces, Rows, Scalars, Tuples
 from lostwax.capture.flow.numbers import DTYPES, find_kind, number_to_tensor
 from lostwax.capture.trace.tracer import Tracer
@@ -52,10 +53,8 @@ class Column:
         self._where = where
         self.kind: tuple[type, ...] = ()
         """The classes of numbers, if it has such."""
-        self.is_ragged = isinstance(leaf, Pieces)
-        """Do its tensors differ in a size?"""
-        self.ragged_dim = leaf.dim if isinstance(leaf, Pieces) else 0
-        """In which: in the tensors that keep them it is the first."""
+        self.dims = _find_dims([leaf])
+        """In which sizes its tensors differ."""
         self.type: TensorType | None = None
         """What one element is."""
         self.is_dense = True
@@ -65,6 +64,16 @@ class Column:
             self.kind = next(k for k, dtype in DTYPES.items() if dtype is leaf.tensor.dtype)
         else:
             self.kind, self.type = find_kind(leaf), find_type(leaf, tracer)
+
+    @property
+    def is_ragged(self) -> bool:
+        """Do its tensors differ in a size?"""
+        return bool(self.dims)
+
+    @property
+    def measures(self) -> str:
+        """What tells how large they are, in its stores."""
+        return "sizes" if len(self.dims) > 1 else "lengths"
 
     @property
     def is_known(self) -> bool:
@@ -77,7 +86,7 @@ class Column:
             if isinstance(leaf, Scalars):
                 return leaf.tensor.dtype is DTYPES[self.kind]
             return find_kind(leaf) is self.kind
-        return isinstance(leaf, (torch.Tensor, Rows, Pieces))
+        return isinstance(leaf, (torch.Tensor, Rows, Pieces, Blocks))
 
     def list_starts(self) -> dict[str, torch.Tensor]:
         """What is in its stores at first."""
@@ -85,13 +94,16 @@ class Column:
             return {"rows": torch.zeros(0, dtype=DTYPES[self.kind])}
         assert self.type is not None
         size = [wrap(n) if isinstance(n, Expr) else n for n in self.type.size]
-        if self.is_ragged:
-            del size[self.ragged_dim]
+        if len(self.dims) > 1:
+            size = []
+        elif self.is_ragged:  # it is the first one of the tensor that keeps them
+            del size[self.dims[0]]
         size = [0, *size]
         rows = torch.zeros(size, dtype=self.type.dtype, device=self.type.device)
         if not self.is_ragged:
             return {"rows": rows}
-        return {"rows": rows, "lengths": torch.zeros(0, dtype=torch.int64)}
+        size = [0, len(self.dims)] if len(self.dims) > 1 else [0]
+        return {"rows": rows, self.measures: torch.zeros(size, dtype=torch.int64)}
 
     @torch.enable_grad()
     def lay_out(self, leaf: Any) -> dict[str, torch.Tensor]:
@@ -102,7 +114,9 @@ class Column:
             return {"rows": number_to_tensor(leaf, DTYPES[self.kind]).reshape(1)}
         if not self.is_ragged:
             return {"rows": leaf.in_order(9) if isinstance(leaf, Rows) else leaf.unsqueeze(0)}
-        dim = self.ragged_dim
+        if len(self.dims) > 1:
+            return lay_blocks(leaf, self.dims)
+        (dim,) = self.dims
         if isinstance(leaf, Pieces):
             return {"rows": _put_first(leaf.tensor, dim), "lengths": leaf.lengths}
         if isinstance(leaf, Rows):
@@ -120,15 +134,19 @@ class Column:
         if self.kind:
             return number_to_tensor(leaf, DTYPES[self.kind])
         if self.is_ragged:
-            return torch.full((), leaf.shape[self.ragged_dim])
+            sizes = measure(leaf.shape, self.dims)
+            return sizes if len(self.dims) > 1 else sizes[0]
         return leaf.in_order(9) if isinstance(leaf, Rows) else leaf
 
     def stand_for(self, found: Mapping[str, torch.Tensor]) -> Appended:
         """What stands for its elements, that are in these tensors."""
         if self.kind:
             return Scalars(found["rows"], self._where, self.least)
+        if len(self.dims) > 1:
+            assert self.type is not None
+            return Blocks(found["rows"], found["sizes"], self.dims, self.type, self._where)
         if self.is_ragged:
-            dim, rows = self.ragged_dim, found["rows"]
+            dim, rows = self.dims[0], found["rows"]
             rows = rows if dim == 0 else rows.movedim(0, dim)
             return Pieces(rows, found["lengths"], self._where, dim, are_views=dim == 0)
         return Rows(found["rows"], self._where, self.is_dense)
@@ -146,15 +164,21 @@ class Column:
 
     def note_sizes(self, leaves: Sequence[Any], types: Sequence[TensorType], new: Any = ()) -> bool:
         """See the sizes of what is appended, of which those with `new` symbols are others in each
-        turn. Returns whether the tensors are alike, but for one size."""
-        dims = [leaf.dim for leaf in leaves if isinstance(leaf, Pieces)]
-        if self.is_ragged:
-            dims.append(self.ragged_dim)
-        differing = {*dims, *find_differing(types, new)}
-        if differing:
-            self.is_ragged = True
-            self.ragged_dim = dims[0] if dims else min(differing)
-        return len(differing) < 2
+        turn. Returns whether all can be kept."""
+        return self.let_differ([*_find_dims(leaves), *find_differing(types, new)], leaves)
+
+    def let_differ(self, dims: Sequence[int], leaves: Sequence[Any]) -> bool:
+        """Let tensors differ in these sizes, too. Returns whether all can be kept."""
+        self.dims = tuple(sorted({*self.dims, *dims}))
+        pieces = [each for each in leaves if isinstance(each, Pieces)]
+        return len(self.dims) < 2 or all(each.dim == 0 for each in pieces)
+
+
+def _find_dims(leaves: Sequence[Any]) -> tuple[int, ...]:
+    """In which sizes those differ for which one of these stands."""
+    blocks = [each.dims for each in leaves if isinstance(each, Blocks)]
+    pieces = [each.dim for each in leaves if isinstance(each, Pieces)]
+    return tuple(sorted({*pieces, *(dim for dims in blocks for dim in dims)}))
 
 
 def _put_first(tensor: torch.Tensor, dim: int) -> torch.Tensor:
@@ -185,6 +209,8 @@ def find_type(leaf: Any, tracer: Tracer) -> TensorType | None:
         return t.replace(size=t.size[1:], stride=t.stride[1:], offset=0)
     if isinstance(leaf, Pieces):
         return tracer.adopt(leaf.tensor).fake_type
+    if isinstance(leaf, Blocks):
+        return leaf.kind
     return tracer.adopt(leaf).fake_type if isinstance(leaf, torch.Tensor) else None
 
 
@@ -220,7 +246,7 @@ class Columns:
         return [(column, [each[i] for each in leaves]) for i, column in enumerate(self.list)]
 
     def note(self, elements: Sequence[Any]) -> bool:
-        """See these elements. Returns whether tensors are alike, but for one size."""
+        """See these elements. Returns whether tensors are alike, but for their sizes."""
         for column, leaves in self.take_leaves(elements):
             column.note(leaves, self._tracer)
             types = [t for leaf in leaves if (t := find_type(leaf, self._tracer)) is not None]
@@ -270,7 +296,7 @@ def join_elements(
 
 def _note_copies(tracer: Tracer, leaves: Sequence[Any], copy: torch.Tensor, what: str) -> None:
     """In eager the elements are the tensors themselves: none of them may be written to."""
-    kept = [each.tensor if isinstance(each, (Rows, Pieces)) else each for each in leaves]
+    kept = [each.tensor if isinstance(each, (Rows, Pieces, Blocks)) else each for each in leaves]
     for each in kept:
         if isinstance(each, torch.Tensor):
             roots = tracer.adopt(each).tracked.root, tracer.adopt(copy).tracked.root

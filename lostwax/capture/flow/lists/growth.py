@@ -18,10 +18,10 @@ import torch
 
 from lostwax.branches import OUTERMOST
 from lostwax.capture.control.loops import describe_type
+from lostwax.capture.flow.lists.blocks import Blocks
 from lostwax.capture.flow.lists.columns import (
     Column,
     Columns,
-    find_differing,
     find_type,
     flatten_element,
     has_symbols,
@@ -38,7 +38,7 @@ from lostwax.fake.symbolic.node import unwrap
 from lostwax.ir.trace.views import Root
 from lostwax.location import Location
 
-_IN_TENSORS = (Rows, Scalars, Pieces)
+_IN_TENSORS = (Rows, Scalars, Pieces, Blocks)
 Store = tuple[int, str]
 """One of the tensors that is handed on: of which column, and what of it."""
 
@@ -186,21 +186,22 @@ class Growth:
         if not types:
             return
         one, *others = types
-        if not all(is_alike(one, t) for t in others) or len(find_differing(types)) > 1:
+        if not all(is_alike(one, t) for t in others):
             raise self.refuse(
                 f"tensors of several types are appended to {self.name} in each turn",
                 "what is appended becomes rows of a tensor",
                 "append each kind to a list of its own",
             )
-        was_ragged = column.is_ragged
+        before = column.dims
         if not column.note_sizes(leaves, types, new):
             raise self.refuse(
                 f"what is appended to {self.name} has other sizes in each turn, "
                 f"{describe_type(one)}",
-                "what is appended becomes rows of a tensor, and only one size may differ",
-                "pad it to sizes that each turn has",
+                "the pieces of a tensor that was split along another dimension than the first "
+                "may differ in that size only",
+                "append copies, x.contiguous()",
             )
-        if column.is_ragged and not was_ragged:
+        if column.dims != before:
             self.is_changed = True
             self.is_scan = self.is_scan and not self._is_nested
 
@@ -229,9 +230,10 @@ class Growth:
 
     def _list_stores(self, i: int) -> list[Store]:
         """The stores of a column. (How long its pieces are may be rows of a `scan`.)"""
-        if not self._columns[i].is_ragged:
+        column = self._columns[i]
+        if not column.is_ragged:
             return [] if self.is_scan else [(i, "rows")]
-        return [(i, "rows")] if self.is_scan else [(i, "rows"), (i, "lengths")]
+        return [(i, "rows")] if self.is_scan else [(i, "rows"), (i, column.measures)]
 
     def find_stores(self) -> list[Store]:
         return [store for i in range(len(self._columns)) for store in self._list_stores(i)]
@@ -263,7 +265,7 @@ class Growth:
         found = dict(stores)
         left = list(rows)
         for i, column in enumerate(self._columns if self.is_scan else ()):
-            part = "lengths" if column.is_ragged else "rows"
+            part = column.measures if column.is_ragged else "rows"
             found[i, part] = self._join(left[: self._count])
             del left[: self._count]
         self._write(self._stand_for(found))
@@ -308,7 +310,7 @@ def _find_added(place: ChangedPlace) -> list[Any]:
 
 
 def _show(element: Any) -> str:
-    is_tensor = isinstance(element, (torch.Tensor, Rows, Pieces))
+    is_tensor = isinstance(element, (torch.Tensor, Rows, Pieces, Blocks))
     return "a tensor" if is_tensor else f"a {type(element).__name__}"
 
 

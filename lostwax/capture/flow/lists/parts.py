@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import torch
 
 from lostwax.capture.flow.lists.growing import ListOfUnknownLength
-from lostwax.capture.flow.lists.spans import Appended, Pieces, Scalars, refuse
+from lostwax.capture.flow.lists.spans import Appended, Pieces, Rows, Scalars, refuse
 from lostwax.capture.flow.truths import is_open_number
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import PASSING_ON, Location, user_location
@@ -120,6 +120,9 @@ def split_into(function: Any, args: Sequence[Any], options: dict[str, Any]) -> A
     if not is_open or type(tensor) is not FakeTensor or type(dim) is not int:
         return None
     span = lengths.find_span()
+    is_of_tensors = isinstance(span, Rows) and span.tensor.ndim == 1
+    if is_of_tensors and not span.tensor.dtype.is_floating_point:
+        span = Scalars(span.in_order(0).to("cpu", torch.int64), span.where)
     if not isinstance(span, Scalars) or not -tensor.ndim <= dim < tensor.ndim:
         return None
     return TupleOfUnknownLength([_split(tensor, span.tensor, dim % tensor.ndim)])

@@ -50,12 +50,12 @@ class ReplacedList(Growth):
         elements = [] if place is None else _list_values(place.after)
         for each in elements:
             self._check_element(each)
-        was_ragged = [column.is_ragged for column in self._columns]
+        before = [column.dims for column in self._columns]
         for column, leaves in self._kept.take_leaves(elements):
             column.note(leaves, self._tracer)
             self._check_size(column, leaves, new)
         self._log(elements, outcome)
-        self.is_changed = was_ragged != [column.is_ragged for column in self._columns]
+        self.is_changed = before != [column.dims for column in self._columns]
         if not (self.is_changed or place is None):
             self._after = _by_store(self._kept.lay_out(elements))
             outcome.log(self._after.values())

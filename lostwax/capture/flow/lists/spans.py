@@ -260,8 +260,12 @@ def put_row(tensor: Tensor, at: Any, row: Tensor) -> Tensor:
     return torch.where(chosen.reshape(-1, *[1] * (tensor.ndim - 1)), row, tensor)
 
 
-def _read_number(tensor: Tensor, at: Any) -> Any:
-    return tensor[at].item()
+def read_length(number: Tensor) -> Any:
+    """A number that is a length, or a place."""
+    found: Any = number.item()
+    if isinstance(expr := unwrap(found), Expr):
+        learn(expr >= 0)
+    return found
 
 
 class Pieces(Appended):
@@ -287,10 +291,9 @@ class Pieces(Appended):
 
     @torch.enable_grad()
     def take(self, at: Any) -> Tensor:
-        length, stop = _read_number(self.lengths, at), _read_number(self.lengths.cumsum(0), at)
-        for number in (length, stop - length):
-            if isinstance(found := unwrap(number), Expr):
-                learn(found >= 0)
+        length, stop = read_length(self.lengths[at]), self.lengths.cumsum(0)[at].item()
+        if isinstance(found := unwrap(stop - length), Expr):
+            learn(found >= 0)
         if isinstance(found := unwrap(self.tensor.shape[self.dim] - stop), Expr):
             learn(found >= 0)
         piece = self.tensor.narrow(self.dim, stop - length, length)

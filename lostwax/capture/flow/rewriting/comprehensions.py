@@ -240,7 +240,7 @@ class ComprehensionLowering:
     def _counts(self, items: ast.expr) -> bool:
         """May it be one of a length that Python does not know? What has a name may be a tensor."""
         if not isinstance(items, ast.Call):
-            return isinstance(items, ast.Name)
+            return isinstance(items, (ast.Name, ast.Attribute))
         is_source = self._meanings.find_one_of(items.func, SOURCES) is not None
         return is_source or getattr(items.func, "attr", "") in _PARTS
 

@@ -75,3 +75,57 @@ def numbers_as_python_has_them(x: Tensor) -> tuple[Tensor, Tensor]:
 def told_sizes(x: Tensor) -> Tensor:
     torch._check(x.numel() % 2 == 0, lambda: f"{x.size()[:-1].numel()} rows")
     return x * x.shape.numel() + x.size()[1:].numel()
+
+
+@program(
+    (draw(3, 2, 4, 5), ints([2, 3], [4, 5], [0, 1])),
+    (draw(1, 2, 4, 5), ints([1, 1])),
+    (draw(4, 2, 4, 5), ints([4, 1], [1, 5], [2, 2], [3, 3])),
+    dynamic_shapes=({0: Dim("images", min=1)}, {0: Dim("images", min=1)}),
+    control_flow="sizes",
+)
+def images_without_padding(images: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    cropped = [image[..., : size[0], : size[1]] for image, size in zip(images, sizes)]
+    pixels = torch.cat([image.flatten(1).T for image in cropped])
+    places = []
+    for image in cropped[:]:
+        rows, columns = torch.meshgrid(
+            torch.arange(image.shape[-2]), torch.arange(image.shape[-1]), indexing="ij"
+        )
+        places.append(torch.stack([rows.flatten(), columns.flatten()], -1))
+    return pixels, torch.cat(places)
+
+
+@program(draw(3, 4), draw(1, 4), draw(5, 4, seed=2), **ROWS)
+def products_in_two_loops(x: Tensor) -> Tensor:
+    found = []
+    for row in x:
+        positive = row[row > 0]
+        found.append(positive[:, None] * positive)
+        found.append(row[:, None] + positive)
+        found.append(x[:2])
+    total = torch.zeros(())
+    for i, each in enumerate(found):
+        total = total + each.sum() * (i + each.shape[0] - each.shape[1])
+    return total
+
+
+@program(draw(3, 4), draw(1, 4), draw(5, 4, seed=2), **ROWS)
+def squares_of_some(x: Tensor) -> Tensor:
+    found = [x]
+    for row in x:
+        if row.sum() > 0:
+            positive = row[row > 0]
+            found.append(positive[:, None] * positive)
+    return found[-1].sum() * len(found)
+
+
+class Found:
+    pass
+
+
+@program(*EACH, **SIZES)
+def parts_of_computed_lengths(x: Tensor, lengths: Tensor) -> Tensor:
+    found = Found()
+    found.parts = torch.split(x, [length * 1 for length in lengths])
+    return torch.cat([part.flip(0) for part in found.parts])

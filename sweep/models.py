@@ -38,6 +38,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ _MOST_FIXES = 3
 _TEXTS = ("ids", "mask", "embeds", "encoder_hidden_states")
 _SIDES = ("decoder", "encoder")
 _NO_TEXT = re.compile("pixel|image|video|audio|visual|patches|input_values|features|spectro|speech")
+_MOST_ROWS = 16
 NOTHING: Mapping[str, Any] = {}
 
 
@@ -372,14 +374,12 @@ def export_range(
 
 
 def varying_batch(example: Example) -> Callable[[int], Any] | None:
-    count = example.batch
+    rows_of = find_rows(example)
 
     def shapes(least: int) -> Any:
         batch = Dim("batch", min=min(least, 2))
         return pytree.tree_map(
-            lambda t: (
-                {0: batch} if isinstance(t, Tensor) and t.ndim and t.shape[0] == count else None
-            ),
+            lambda t: {0: rows * batch if rows > 1 else batch} if (rows := rows_of(t)) else None,
             example.kwargs,
         )
 
@@ -399,12 +399,34 @@ def varying_lengths(example: Example) -> Callable[[int], Any] | None:
 
 
 def batches(example: Example) -> Iterator[dict[str, Any]]:
+    """The same for batches of other sizes than the example's."""
     count = example.batch
-    for change in (lambda t: torch.cat([t, t]), lambda t: t[: max(2, count // 2)]):
-        yield pytree.tree_map(
-            lambda t: change(t) if isinstance(t, Tensor) and t.ndim and t.shape[0] == count else t,  # noqa: B023
-            example.kwargs,
-        )
+    rows_of = find_rows(example)
+    for other in sorted({2 * count, max(2, count // 2)} - {count}):
+        yield resize_batch(example, rows_of, other)
+
+
+def resize_batch(example: Example, rows_of: Callable[[Any], int], size: int) -> dict[str, Any]:
+    """The inputs for a batch of another size, twice as large at most."""
+    return pytree.tree_map(  # type: ignore[no-any-return]
+        lambda t: torch.cat([t, t])[: rows * size] if (rows := rows_of(t)) else t, example.kwargs
+    )
+
+
+def find_rows(example: Example) -> Callable[[Any], int]:
+    """How many rows of an input belong to one of the batch. Rows that are several for each, as
+    texts that are looked for in images, are counted where eager does not take others."""
+    count = example.batch
+
+    def count_rows(most: int, t: Any) -> int:
+        rows = t.shape[0] / count if isinstance(t, Tensor) and t.ndim else 0
+        return int(rows) if rows in range(1, most + 1) else 0
+
+    one, several = partial(count_rows, 1), partial(count_rows, _MOST_ROWS)
+    if count < 3 or not any(several(t) > 1 for t in example.tensors()):
+        return one
+    calls = [resize_batch(example, each, count - 1) for each in (one, several)]
+    return several if [is_taken(example, each) for each in calls] == [False, True] else one
 
 
 def texts(example: Example) -> Iterator[dict[str, Any]]:

@@ -35,8 +35,8 @@ from lostwax.capture.heap.holders import Content, items
 from lostwax.capture.heap.places import Places
 from lostwax.capture.heap.recomputed import find_reach, locate_function
 from lostwax.capture.inputs import CaptureInputs
-from lostwax.capture.numbering import Numbering
 from lostwax.capture.state.unkept_changes import note_silent_change
+from lostwax.capture.steps.numbering import Numbering
 from lostwax.capture.trace.gradient_reach import is_differentiable
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.classes import SYMBOLIC, list_nested

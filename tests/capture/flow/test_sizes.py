@@ -144,7 +144,7 @@ def test_a_size_that_is_right_on_both_sides_is_the_size_afterwards(example: int)
         in_blocks, (torch.ones(example),), dynamic_shapes=sizes, control_flow="sizes"
     )
     given, out = program.graph.find_nodes(op="placeholder")[-1], program.graph.output_node()
-    assert out.args[0][0].meta["val"].shape == given.meta["val"].shape  # type: ignore
+    assert out.args[0][0].meta["val"].shape == given.meta["val"].shape  # type: ignore[union-attr, index]
     for n in (1, 4, 7, 8, 13):
         x = torch.randn(n)
         torch.testing.assert_close(program.module()(x), in_blocks(x))

@@ -23,9 +23,7 @@ from tests.capture.flow.algorithms.program import PROGRAMS
 from tests.whole import sampled
 
 REFUSED = refused.REFUSED | REFUSED_IDIOMS
-IDIOMS = (
-    "counted advancing asked appended caught leaving sized named ended padded parted"
-).split()
+IDIOMS = ("counted advancing asked appended caught leaving sized named ended padded parted").split()
 THEMES = [
     import_module(f"tests.capture.flow.algorithms.{name}")
     for name in (

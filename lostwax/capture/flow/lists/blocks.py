@@ -60,10 +60,13 @@ class Blocks(Appended):
 def lay_blocks(leaf: Any, dims: Sequence[int]) -> dict[str, Tensor]:
     """What is laid into the tensors of blocks for one thing that is appended."""
     if isinstance(leaf, Blocks):
-        return {"rows": leaf.tensor, "sizes": _widen(leaf.sizes, leaf.dims, dims, leaf.kind.size)}
+        return {
+            "rows": leaf.tensor,
+            "sizes": _add_columns(leaf.sizes, leaf.dims, dims, leaf.kind.size),
+        }
     if isinstance(leaf, Pieces):
         lengths = leaf.lengths.unsqueeze(1)
-        sizes = _widen(lengths, (leaf.dim,), dims, leaf.tensor.shape)
+        sizes = _add_columns(lengths, (leaf.dim,), dims, leaf.tensor.shape)
         return {"rows": leaf.tensor.flatten(), "sizes": sizes}
     if isinstance(leaf, Rows):
         rows = leaf.in_order(9)
@@ -77,7 +80,9 @@ def measure(size: Sequence[Any], dims: Sequence[int]) -> Tensor:
     return torch.stack([torch.full((), size[dim]) for dim in dims])
 
 
-def _widen(sizes: Tensor, own: Sequence[int], dims: Sequence[int], others: Sequence[Any]) -> Tensor:
+def _add_columns(
+    sizes: Tensor, own: Sequence[int], dims: Sequence[int], others: Sequence[Any]
+) -> Tensor:
     """The same sizes of tensors of which others are told, too."""
     if tuple(own) == tuple(dims):
         return sizes

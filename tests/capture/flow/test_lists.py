@@ -357,7 +357,7 @@ def cat_of_tensors_of_any_sizes(x: Tensor) -> Tensor:
     [
         (kinds_differ, "do not agree"),
         (several_types, "tensors of several types are appended to found in each turn"),
-        (cat_of_tensors_of_any_sizes, "torch.cat is given a list of blocks"),
+        (cat_of_tensors_of_any_sizes, "torch.cat is given a list of mixedpieces"),
     ],
 )
 def test_it_is_refused_with_its_line(function: Any, text: str) -> None:

@@ -18,7 +18,7 @@ from lostwax.types import TensorType
 PASSING_ON.add(__file__)
 
 
-class Blocks(Appended):
+class MixedPieces(Appended):
     """Tensors that differ in several sizes: their elements stand one after the other."""
 
     shown = "tensors"
@@ -59,7 +59,7 @@ class Blocks(Appended):
 
 def lay_blocks(leaf: Any, dims: Sequence[int]) -> dict[str, Tensor]:
     """What is laid into the tensors of blocks for one thing that is appended."""
-    if isinstance(leaf, Blocks):
+    if isinstance(leaf, MixedPieces):
         return {
             "rows": leaf.tensor,
             "sizes": _add_columns(leaf.sizes, leaf.dims, dims, leaf.kind.size),

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lostwax.capture.flow.lists.blocks import Blocks
+from lostwax.capture.flow.lists.blocks import MixedPieces
 from lostwax.capture.flow.lists.columns import Column, Columns
 from lostwax.capture.flow.lists.spans import PendingElements, Pieces, Rows, Scalars, UnknownElements
 from lostwax.capture.flow.merging import MergeConflict, Merging, Outcome
@@ -117,13 +117,13 @@ def _settle(side: Outcome, leaf: Any) -> Any:
         raise MergeConflict("a list gets longer in a loop inside of a side")
     if isinstance(leaf, torch.Tensor):
         return side.scope.tracer.temporary(_find(side, leaf).value)
-    if not isinstance(leaf, (Rows, Scalars, Pieces, Blocks)):
+    if not isinstance(leaf, (Rows, Scalars, Pieces, MixedPieces)):
         return leaf
     settled = copy.copy(leaf)
     settled.tensor = _settle(side, leaf.tensor)
     if isinstance(settled, Pieces):
         settled.lengths = _settle(side, settled.lengths)
-    if isinstance(settled, Blocks):
+    if isinstance(settled, MixedPieces):
         settled.sizes = _settle(side, settled.sizes)
     return settled
 
@@ -136,4 +136,4 @@ def _find(side: Outcome, tensor: torch.Tensor) -> Any:
 
 
 def _find_root(side: Outcome, leaf: Any) -> Any:
-    return _find(side, leaf.tensor if isinstance(leaf, (Rows, Pieces, Blocks)) else leaf).root
+    return _find(side, leaf.tensor if isinstance(leaf, (Rows, Pieces, MixedPieces)) else leaf).root

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.capture.control.scope import are_equal
-from lostwax.capture.flow.lists.blocks import Blocks, lay_blocks, measure
+from lostwax.capture.flow.lists.blocks import MixedPieces, lay_blocks, measure
 from lostwax.capture.flow.lists.spans import Appended, Pieces, Rows, Scalars, Tuples
 from lostwax.capture.flow.numbers import DTYPES, find_kind, number_to_tensor
 from lostwax.capture.trace.tracer import Tracer
@@ -86,7 +86,7 @@ class Column:
             if isinstance(leaf, Scalars):
                 return leaf.tensor.dtype is DTYPES[self.kind]
             return find_kind(leaf) is self.kind
-        return isinstance(leaf, (torch.Tensor, Rows, Pieces, Blocks))
+        return isinstance(leaf, (torch.Tensor, Rows, Pieces, MixedPieces))
 
     def list_starts(self) -> dict[str, torch.Tensor]:
         """What is in its stores at first."""
@@ -144,7 +144,7 @@ class Column:
             return Scalars(found["rows"], self._where, self.least)
         if len(self.dims) > 1:
             assert self.type is not None
-            return Blocks(found["rows"], found["sizes"], self.dims, self.type, self._where)
+            return MixedPieces(found["rows"], found["sizes"], self.dims, self.type, self._where)
         if self.is_ragged:
             dim, rows = self.dims[0], found["rows"]
             rows = rows if dim == 0 else rows.movedim(0, dim)
@@ -176,7 +176,7 @@ class Column:
 
 def _find_dims(leaves: Sequence[Any]) -> tuple[int, ...]:
     """In which sizes those differ for which one of these stands."""
-    blocks = [each.dims for each in leaves if isinstance(each, Blocks)]
+    blocks = [each.dims for each in leaves if isinstance(each, MixedPieces)]
     pieces = [each.dim for each in leaves if isinstance(each, Pieces)]
     return tuple(sorted({*pieces, *(dim for dims in blocks for dim in dims)}))
 
@@ -209,7 +209,7 @@ def find_type(leaf: Any, tracer: Tracer) -> TensorType | None:
         return t.replace(size=t.size[1:], stride=t.stride[1:], offset=0)
     if isinstance(leaf, Pieces):
         return tracer.adopt(leaf.tensor).fake_type
-    if isinstance(leaf, Blocks):
+    if isinstance(leaf, MixedPieces):
         return leaf.kind
     return tracer.adopt(leaf).fake_type if isinstance(leaf, torch.Tensor) else None
 
@@ -296,7 +296,9 @@ def join_elements(
 
 def _note_copies(tracer: Tracer, leaves: Sequence[Any], copy: torch.Tensor, what: str) -> None:
     """In eager the elements are the tensors themselves: none of them may be written to."""
-    kept = [each.tensor if isinstance(each, (Rows, Pieces, Blocks)) else each for each in leaves]
+    kept = [
+        each.tensor if isinstance(each, (Rows, Pieces, MixedPieces)) else each for each in leaves
+    ]
     for each in kept:
         if isinstance(each, torch.Tensor):
             roots = tracer.adopt(each).tracked.root, tracer.adopt(copy).tracked.root

@@ -18,7 +18,7 @@ import torch
 
 from lostwax.branches import OUTERMOST
 from lostwax.capture.control.loops import describe_type
-from lostwax.capture.flow.lists.blocks import Blocks
+from lostwax.capture.flow.lists.blocks import MixedPieces
 from lostwax.capture.flow.lists.columns import (
     Column,
     Columns,
@@ -38,7 +38,7 @@ from lostwax.fake.symbolic.node import unwrap
 from lostwax.ir.trace.views import Root
 from lostwax.location import Location
 
-_IN_TENSORS = (Rows, Scalars, Pieces, Blocks)
+_IN_TENSORS = (Rows, Scalars, Pieces, MixedPieces)
 Store = tuple[int, str]
 """One of the tensors that is handed on: of which column, and what of it."""
 
@@ -310,7 +310,7 @@ def _find_added(place: ChangedPlace) -> list[Any]:
 
 
 def _show(element: Any) -> str:
-    is_tensor = isinstance(element, (torch.Tensor, Rows, Pieces, Blocks))
+    is_tensor = isinstance(element, (torch.Tensor, Rows, Pieces, MixedPieces))
     return "a tensor" if is_tensor else f"a {type(element).__name__}"
 
 

@@ -9,13 +9,13 @@ evaluation, for training, with a batch that varies, and with lengths of texts th
 compared with eager (`compare.py`): results, buffers, gradients; where sizes vary, at other sizes,
 too. For each way the table has "ok" ("ok, constants": inputs of integers, the grids of images, are
 declared to be constants; "ok, sizes": with `control_flow="sizes"`; "ok, range": for a range that
-the refusal suggests, in which all sizes are that are compared; "ok, relation": the same of a
-relation of sizes; "ok, called": after one call of the module, as the refusal says; "ok, eager":
-code is told that nothing is exported), "refused", "wrong", "error" (no refusal of ours), "time",
-"eager" (that fails itself), or "-" (there is nothing that varies, or eager takes none of the other
-sizes). At the end it counts them, lengths of models that are given texts alone once more, and lists
-the kinds of the refusals, the most frequent first. A row also keeps why each attempt was refused
-(`tried`).
+the refusal suggests, or for 1024 at most, in which all sizes are that are compared; "ok, relation":
+the same of a relation of sizes; "ok, called": after one call of the module, as the refusal says;
+"ok, eager": code is told that nothing is exported), "refused", "wrong", "error" (no refusal of
+ours), "time", "eager" (that fails itself), or "-" (there is nothing that varies, or eager takes
+none of the other sizes). At the end it counts them, lengths of models that are given texts alone
+once more, and lists the kinds of the refusals, the most frequent first. A row also keeps why each
+attempt was refused (`tried`).
 
 A row is written to `--out` as soon as it is made, and what is there is not made again. Each tester
 runs in a process of its own, as many at once as `--jobs`.
@@ -57,7 +57,7 @@ from sweep.testers import EagerError, give_up_after, import_leniently, judge, sh
 
 WAYS = ("eval", "train", "batch", "length")
 _MOST_CONSTANT = 4096
-_MOST_FIXES = 3
+_MOST_FIXES, _MANY = 3, 1024
 _TEXTS = ("ids", "mask", "embeds", "encoder_hidden_states")
 _SIDES = ("decoder", "encoder")
 _NO_TEXT = re.compile("pixel|image|video|audio|visual|patches|input_values|features|spectro|speech")
@@ -300,13 +300,13 @@ def find_shortest(example: Example, others: list[dict[str, Any]]) -> int:
 
 def export_varying(
     example: Example,
-    shapes: Callable[[int], Any],
+    shapes: Callable[..., Any],
     others: list[dict[str, Any]],
     tried: dict[str, str],
 ) -> tuple[Any, str]:
     """A program, and what it took beside its sizes. Where an empty call, or one of 1, is refused,
     it is not promised; nor are texts that are shorter than eager was seen to take. A range that a
-    refusal suggests is the last resort."""
+    refusal suggests is the last resort, and one that a user would declare."""
     first: LostwaxError | None = None
     shortest = find_shortest(example, others)
     ranges = []
@@ -315,7 +315,10 @@ def export_varying(
         ("ok, sizes", {"control_flow": "sizes"}),
         ("ok, constants", {"constants": small_integers(example, shapes(2))}),
     ):
-        for least in (0, 1, 2, shortest) if options != {"constants": []} else ():
+        if options == {"constants": []}:
+            continue
+        different = {str(shapes(least)): least for least in (0, 1, 2, shortest)}
+        for least in different.values():
             declared = shapes(least)
             try:
                 return try_export(example, declared, options), word
@@ -325,13 +328,20 @@ def export_varying(
                 if not isinstance(error, ConstraintViolationError):
                     break
                 suggested = (declared, options, error)
+                if least >= 2 and any(fix.kind == "constant" for fix in error.fixes):
+                    ranges.append(suggested)
+                    break
         else:
-            if options != {"constants": []}:
-                ranges.append(suggested)
+            ranges.append(suggested)
     for declared, options, refusal in ranges:
         found = export_range(example, declared, options, refusal, others)
         if found is not None:
             return found
+    for _, options, _ in ranges:
+        with contextlib.suppress(LostwaxError):
+            program = try_export(example, shapes(shortest, _MANY), options)
+            if takes(program, others):
+                return program, "ok, range"
     assert first is not None
     raise first
 
@@ -364,20 +374,24 @@ def export_range(
             continue
         except LostwaxError:
             return None
-        try:
-            for each in others:
-                run(program.module(), (), each)
-        except InputValueError:
-            return None
-        return program, word
+        return (program, word) if takes(program, others) else None
     return None
 
 
-def varying_batch(example: Example) -> Callable[[int], Any] | None:
+def takes(program: Any, calls: list[dict[str, Any]]) -> bool:
+    try:
+        for each in calls:
+            run(program.module(), (), each)
+    except InputValueError:
+        return False
+    return True
+
+
+def varying_batch(example: Example) -> Callable[..., Any] | None:
     rows_of = find_rows(example)
 
-    def shapes(least: int) -> Any:
-        batch = Dim("batch", min=min(least, 2))
+    def shapes(least: int, most: int | None = None) -> Any:
+        batch = Dim("batch", min=min(least, 2), max=most)
         return pytree.tree_map(
             lambda t: {0: rows * batch if rows > 1 else batch} if (rows := rows_of(t)) else None,
             example.kwargs,
@@ -386,12 +400,12 @@ def varying_batch(example: Example) -> Callable[[int], Any] | None:
     return shapes
 
 
-def varying_lengths(example: Example) -> Callable[[int], Any] | None:
+def varying_lengths(example: Example) -> Callable[..., Any] | None:
     lengths = example.lengths()
     if not lengths:
         return None
-    return lambda least: {
-        name: {1: Dim(lengths[name], min=min(max(least, 2), value.shape[1]))}
+    return lambda least, most=None: {
+        name: {1: Dim(lengths[name], min=min(max(least, 2), value.shape[1]), max=most)}
         if name in lengths
         else pytree.tree_map(lambda _: None, value)
         for name, value in example.kwargs.items()

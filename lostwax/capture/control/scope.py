@@ -137,9 +137,12 @@ class Scope:
             return known(condition) is True
         env = self.tracer.shape_env
         with env.trial():
-            for fact in self._learned:
-                env.absorb(fact)
-            return known(condition) is True
+            try:
+                for fact in self._learned:
+                    env.absorb(fact)
+                return known(condition) is True
+            except ZeroDivisionError:  # it is of a number that the other side alone has
+                return False
 
     def check_own(self, tracked: Tracked) -> None:
         """Refuse a change of what a tensor from outside is: of its sizes, or its memory."""

@@ -211,7 +211,11 @@ def try_eager(work: Callable[[], Any]) -> Any:
 
 
 def run_eager(example: Example, kwargs: dict[str, Any]) -> Run:
+    """What the module does. A buffer that the call makes is a cache, which programs do without:
+    what would be another in the next call, an export refuses."""
     found: Run = try_eager(lambda: run(copy.deepcopy(example.model), (), kwargs))
+    had = {name for name, _ in example.model.named_buffers()}
+    found.buffers = {name: buffer for name, buffer in found.buffers.items() if name in had}
     return found
 
 

@@ -21,6 +21,7 @@ from lostwax.classes import SYMBOLIC
 _SymInt = torch.SymInt
 _getitem: Callable[..., Any] = torch.Tensor.__getitem__
 _setitem: Callable[..., Any] = torch.Tensor.__setitem__
+_is_batched: Any = torch._C._functorch.is_batchedtensor
 _count_modes: Any = torch._C._len_torch_function_stack
 _mode_at: Any = torch._C._get_function_stack_at
 _pop_mode: Any = torch._C._pop_torch_function_stack
@@ -153,7 +154,7 @@ def _replace_scalars(index: Any) -> Any:
             return slice(*map(_replace_scalars, bounds))
         return index
     if isinstance(index, torch.Tensor) and index.dim() == 0 and index.dtype in _INTEGERS:
-        return index.item()
+        return index if _is_batched(index) else index.item()  # under vmap it is many
     if type(index) is torch.SymBool:
         return torch.full((), index)  # type: ignore[call-overload]
     if type(index) not in SYMBOLIC:

@@ -352,12 +352,35 @@ def cat_of_tensors_of_any_sizes(x: Tensor) -> Tensor:
     return torch.cat(found)
 
 
+def a_repeated_tensor_is_written(x: Tensor) -> Any:
+    y = x[0] * 1
+    for each in [y] * x.shape[0]:
+        each.add_(1)
+    return y
+
+
+def a_row_of_numbers_is_changed(x: Tensor) -> Any:
+    rows = x.tolist()
+    rows[0][0] = 9.0
+    return rows[0][0]
+
+
+def a_layout_is_asked(x: Tensor) -> Tensor:
+    found = []
+    for t in range(x.shape[0]):
+        found.append(x[:, : t % 3 + 1])
+    return x * 2 if found[0].is_contiguous() else x * 3
+
+
 @pytest.mark.parametrize(
     ("function", "text"),
     [
         (kinds_differ, "do not agree"),
         (several_types, "tensors of several types are appended to found in each turn"),
-        (cat_of_tensors_of_any_sizes, "torch.cat is given a list of mixedpieces"),
+        (cat_of_tensors_of_any_sizes, "a list of tensors that differ in several sizes to which"),
+        (a_repeated_tensor_is_written, "a tensor is written to, and a list that repeats it"),
+        (a_row_of_numbers_is_changed, "a list in x.tolist(), of which a size or data decide"),
+        (a_layout_is_asked, "in the loop that appends it to a list"),
     ],
 )
 def test_it_is_refused_with_its_line(function: Any, text: str) -> None:

@@ -46,6 +46,11 @@ def same_blocks(ids: Tensor) -> Tensor:
         return function(torch.arange(batch), torch.arange(length), torch.arange(length))
 
 
+def under_vmap(x: Tensor) -> Tensor:
+    """An index is many numbers there, also where no mode is on."""
+    return torch.vmap(lambda place, row: x[place] + row[place])(x[:, 0] * 0 + 1, x)
+
+
 def with_sizes(x: Tensor) -> Tensor:
     y = x * 1
     with Doubles(), KeepIndices(), torch.device("cpu"):
@@ -54,7 +59,7 @@ def with_sizes(x: Tensor) -> Tensor:
         return y[: x.shape[0] // 2] + x[x.shape[0] - 1] + torch.ones(1)
 
 
-@pytest.mark.parametrize("function", [same_blocks, with_sizes])
+@pytest.mark.parametrize("function", [same_blocks, under_vmap, with_sizes])
 def test_modes_see_it_first(function: Callable[[Tensor], Tensor]) -> None:
     shapes = ({0: Dim("batch", min=2)},)
     program = lostwax.export(function, (torch.randint(3, (4, 5)),), dynamic_shapes=shapes)

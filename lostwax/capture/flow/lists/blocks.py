@@ -9,7 +9,14 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from lostwax.capture.flow.lists.spans import Appended, Pieces, Rows, read_length, refuse
+from lostwax.capture.flow.lists.spans import (
+    Appended,
+    Pieces,
+    Rows,
+    note_layout,
+    read_length,
+    refuse,
+)
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.location import PASSING_ON, Location
 from lostwax.sym import Expr, learn
@@ -22,10 +29,18 @@ class MixedPieces(Appended):
     """Tensors that differ in several sizes: their elements stand one after the other."""
 
     shown = "tensors"
+    told = "tensors that differ in several sizes"
 
     def __init__(
-        self, tensor: Tensor, sizes: Tensor, dims: Sequence[int], kind: TensorType, where: Location
+        self,
+        tensor: Tensor,
+        sizes: Tensor,
+        dims: Sequence[int],
+        kind: TensorType,
+        where: Location,
+        is_dense: bool = True,
     ) -> None:
+        self.is_dense = is_dense
         self.tensor, self.sizes, self.where = tensor, sizes, where
         self.dims = tuple(dims)
         """In which sizes they differ: of each there is a column in `sizes`."""
@@ -48,7 +63,7 @@ class MixedPieces(Appended):
         count = math.prod(size)
         if isinstance(left := unwrap(self.tensor.shape[0] - start - count), Expr):
             learn(left >= 0)
-        return self.tensor.narrow(0, start, count).view(size)
+        return note_layout(self.tensor.narrow(0, start, count).view(size), self.is_dense)
 
     def reverse(self) -> NoReturn:
         raise refuse("a list of tensors of different sizes is reversed")

@@ -144,11 +144,12 @@ class Column:
             return Scalars(found["rows"], self._where, self.least)
         if len(self.dims) > 1:
             assert self.type is not None
-            return MixedPieces(found["rows"], found["sizes"], self.dims, self.type, self._where)
+            rows, sizes = found["rows"], found["sizes"]
+            return MixedPieces(rows, sizes, self.dims, self.type, self._where, self.is_dense)
         if self.is_ragged:
             dim, rows = self.dims[0], found["rows"]
             rows = rows if dim == 0 else rows.movedim(0, dim)
-            return Pieces(rows, found["lengths"], self._where, dim, are_views=dim == 0)
+            return Pieces(rows, found["lengths"], self._where, dim, dim == 0, self.is_dense)
         return Rows(found["rows"], self._where, self.is_dense)
 
     def note(self, leaves: Sequence[Any], tracer: Tracer) -> None:
@@ -156,7 +157,7 @@ class Column:
         types = [t for leaf in leaves if (t := find_type(leaf, tracer)) is not None]
         if types:
             self.type, self.is_dense = types[-1], all(map(_is_dense, types))
-        if any(isinstance(leaf, Rows) and not leaf.is_dense for leaf in leaves):
+        if not all(map(_holds_dense, leaves)):
             self.is_dense = False
         bounds = [tracer.shape_env.bounds(unwrap(n))[0] for n in leaves if _is_integer(n)]
         known = [lo for lo in bounds if lo is not None]
@@ -212,6 +213,12 @@ def find_type(leaf: Any, tracer: Tracer) -> TensorType | None:
     if isinstance(leaf, MixedPieces):
         return leaf.kind
     return tracer.adopt(leaf).fake_type if isinstance(leaf, torch.Tensor) else None
+
+
+def _holds_dense(leaf: Any) -> bool:
+    if isinstance(leaf, Pieces):
+        return leaf.are_dense
+    return leaf.is_dense if isinstance(leaf, (Rows, MixedPieces)) else True
 
 
 def _is_dense(t: TensorType) -> bool:

@@ -48,11 +48,25 @@ def _refuse_change(self: TupleOfUnknownLength, *args: Any, **options: Any) -> No
     raise refuse("a tuple of which data decide how long it is, is changed like a list")
 
 
-for _name in (
+_CHANGES = (
     *("append", "extend", "insert", "pop", "remove", "clear", "reverse", "sort"),
     *("__setitem__", "__delitem__", "__iadd__", "__imul__"),
-):
+)
+for _name in _CHANGES:
     setattr(TupleOfUnknownLength, _name, _refuse_change)
+
+
+class NumbersOfRow(list[Any]):
+    """A list in `x.tolist()`. Who reads it again gets another one, so it may not change."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """What it is to the user, and for our own code."""
+        return list
+
+
+def _refuse_row_change(self: NumbersOfRow, *args: Any, **options: Any) -> NoReturn:
+    raise refuse("a list in x.tolist(), of which a size or data decide how long it is, is changed")
 
 
 class ListsOfNumbers(Appended):
@@ -69,13 +83,18 @@ class ListsOfNumbers(Appended):
         return self.tensor.shape[0]
 
     def take(self, at: Any) -> Any:
-        return self.tensor[at].tolist()
+        found = self.tensor[at].tolist()
+        return found if isinstance(found, ListOfUnknownLength) else NumbersOfRow(found)
 
     def cut(self, start: Any, stop: Any) -> ListsOfNumbers:
         return ListsOfNumbers(self.tensor[start:stop], self.where)
 
     def reverse(self) -> ListsOfNumbers:
         return ListsOfNumbers(self.tensor.flip(0), self.where)
+
+
+for _name in _CHANGES:
+    setattr(NumbersOfRow, _name, _refuse_row_change)
 
 
 def list_numbers(original: Any, /) -> Any:

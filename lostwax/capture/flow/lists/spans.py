@@ -17,6 +17,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 from torch import Tensor
 
+from lostwax.capture import threads
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.classes import is_text_read
 from lostwax.fake.symbolic.node import unwrap
@@ -102,6 +103,8 @@ class Appended(UnknownElements):
     """The loop."""
     joined = "torch.stack(list)"
     """What makes one tensor of a list of such."""
+    told = ""
+    """What they are, in the error of who joins them; else the name of the class says it."""
 
     def take(self, at: Any) -> Any:
         """One element."""
@@ -134,7 +137,7 @@ class Appended(UnknownElements):
 
 def refuse_join(span: Appended, is_stacked: bool) -> NoReturn:
     name = "stack" if is_stacked else "cat"
-    what = type(span).__name__.lower()
+    what = span.told or type(span).__name__.lower()
     raise refuse(f"torch.{name} is given a list of {what} to which a loop has appended")
 
 
@@ -171,15 +174,17 @@ class Rows(Appended):
     @torch.enable_grad()
     def repeat(self, count: Any) -> Rows:
         rows = self.in_order(9)
-        return Rows(rows.repeat(count, *[1] * (rows.ndim - 1)), self.where)
+        repeated = rows.repeat(count, *[1] * (rows.ndim - 1))
+        return Rows(_keep_unwritten(repeated, self.tensor), self.where)
 
     @torch.enable_grad()
     def replace(self, at: Any, new: Rows) -> Rows:
-        return Rows(put_row(self.in_order(9), at, new.in_order(9)), self.where)
+        found = put_row(self.in_order(9), at, new.in_order(9))
+        return Rows(_keep_unwritten(found, self.tensor, new.tensor), self.where)
 
     @torch.enable_grad()
     def choose(self, places: Tensor) -> Rows:
-        return Rows(self.in_order(9)[places], self.where)
+        return Rows(_keep_unwritten(self.in_order(9)[places], self.tensor), self.where)
 
     @torch.enable_grad()
     def in_order(self, ndim: int) -> Tensor:
@@ -209,6 +214,28 @@ class Rows(Appended):
                 "memory",
                 instead="append x.contiguous(), or use torch.stack(list)",
             )
+
+
+def note_layout(element: Tensor, is_dense: bool) -> Tensor:
+    """An element, of which who asks where it lies in memory is refused, and if what was appended is
+    not contiguous, also who asks how."""
+    tracer = threads.running[-1]
+    value = tracer.value_of(tracer.adopt(element))
+    what = "the loop that appends it to a list"
+    tracer.layout_assumptions.note_decided_by_data(value, what, not is_dense)
+    return element
+
+
+def _keep_unwritten(copy: Tensor, *copied: Tensor) -> Tensor:
+    """The copy of rows: if nobody may write to these, because others have them too, then not to
+    the copy."""
+    tracer = threads.running[-1]
+    shared = tracer.sharing.maybe_shared
+    for each in copied:
+        what = shared.get(tracer.adopt(each).tracked.root)
+        if what is not None:
+            shared[tracer.adopt(copy).tracked.root] = what
+    return copy
 
 
 class Scalars(Appended):
@@ -278,8 +305,11 @@ class Pieces(Appended):
         where: Location,
         dim: int = 0,
         are_views: bool = True,
+        is_dense: bool | None = None,
     ) -> None:
         self.tensor, self.lengths, self.where = tensor, lengths, where
+        self._is_dense = is_dense
+        """Is what was appended contiguous? None: each is that part of the tensor."""
         self.dim = dim
         """In which size."""
         self._are_views = are_views
@@ -289,6 +319,11 @@ class Pieces(Appended):
     def length(self) -> Any:
         return self.lengths.shape[0]
 
+    @property
+    def are_dense(self) -> bool:
+        """Is each contiguous?"""
+        return not self.dim if self._is_dense is None else self._is_dense
+
     @torch.enable_grad()
     def take(self, at: Any) -> Tensor:
         length, stop = read_length(self.lengths[at]), self.lengths.cumsum(0)[at].item()
@@ -297,7 +332,12 @@ class Pieces(Appended):
         if isinstance(found := unwrap(self.tensor.shape[self.dim] - stop), Expr):
             learn(found >= 0)
         piece = self.tensor.narrow(self.dim, stop - length, length)
-        return piece if self._are_views else piece.contiguous()
+        if self._is_dense is None:
+            return piece
+        if not self._are_views:
+            copy = piece.clone(memory_format=torch.contiguous_format)
+            piece = _keep_unwritten(copy, self.tensor)
+        return note_layout(piece, self._is_dense)
 
     def reverse(self) -> NoReturn:
         raise refuse("a list of tensors of different sizes is reversed")

@@ -149,7 +149,7 @@ class Column:
         if self.is_ragged:
             dim, rows = self.dims[0], found["rows"]
             rows = rows if dim == 0 else rows.movedim(0, dim)
-            return Pieces(rows, found["lengths"], self._where, dim, dim == 0, self.is_dense)
+            return Pieces(rows, found["lengths"], self._where, dim, self.is_dense)
         return Rows(found["rows"], self._where, self.is_dense)
 
     def note(self, leaves: Sequence[Any], tracer: Tracer) -> None:

@@ -304,7 +304,6 @@ class Pieces(Appended):
         lengths: Tensor,
         where: Location,
         dim: int = 0,
-        are_views: bool = True,
         is_dense: bool | None = None,
     ) -> None:
         self.tensor, self.lengths, self.where = tensor, lengths, where
@@ -312,8 +311,6 @@ class Pieces(Appended):
         """Is what was appended contiguous? None: each is that part of the tensor."""
         self.dim = dim
         """In which size."""
-        self._are_views = are_views
-        """Do they lie as parts of the tensor do? Else each is contiguous."""
 
     @property
     def length(self) -> Any:
@@ -334,7 +331,7 @@ class Pieces(Appended):
         piece = self.tensor.narrow(self.dim, stop - length, length)
         if self._is_dense is None:
             return piece
-        if not self._are_views:
+        if self.dim:
             copy = piece.clone(memory_format=torch.contiguous_format)
             piece = _keep_unwritten(copy, self.tensor)
         return note_layout(piece, self._is_dense)
